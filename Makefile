@@ -1,0 +1,41 @@
+# Two commands do everything on a machine with Python >= 3.11, make and git: `make demo` and `make test`.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+help:            ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(READY)  ## a virtual environment in .venv with everything the other targets need
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "mlcpc needs Python 3.11 or newer, this is " + sys.version.split()[0] + ": run make PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: setup      ## Figures 1 and 2 and a short staircase of mutual information, in demo/ (about two minutes, offline)
+	$(BIN)/mlcpc demo --out demo
+
+test: setup      ## the fast suite
+	$(BIN)/pytest -q -n 2 -m 'not slow'
+
+test-all: setup  ## every test
+	$(BIN)/pytest -q -n 2
+
+check: setup     ## lint, format, types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: setup     ## speed and memory against the best peers (writes results/bench)
+	$(BIN)/python -m benchmarks
+
+docs: setup      ## run every example in README and docs
+	$(BIN)/pytest -q README.md docs
+
+report: setup    ## every figure at its paper scale, under results/
+	$(BIN)/mlcpc reproduce all --scale paper --out results
+
+.PHONY: help setup demo test test-all check bench docs report

@@ -1,0 +1,16 @@
+"""`mlcpc` and `python -m mlcpc`: the command line, or how to get it."""
+
+import sys
+
+
+def main() -> None:
+    """Start the command line; say what to install where it is missing."""
+    try:
+        from mlcpc.cli import main as start
+    except ModuleNotFoundError as missing:
+        sys.exit(f"mlcpc: the command line needs {missing.name}: pip install 'mlcpc[cli]'")
+    sys.exit(start())
+
+
+if __name__ == "__main__":
+    main()

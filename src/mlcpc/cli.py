@@ -1,0 +1,210 @@
+"""The command line. Each command is a dataclass: its fields are the flags, its docstring the help.
+
+tyro rather than typer: the flags come from dataclasses, which the configs are anyway, so nothing is declared twice.
+"""
+
+import contextlib
+import csv
+import io
+import math
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+import mlcpc
+from mlcpc.bounds import alpha_min, ceiling, is_lower_bound
+from mlcpc.objectives import label
+from mlcpc.reproduce import TARGETS, Check, reproduce
+from mlcpc.reproduce.target import Tick
+
+__all__ = ["main"]
+
+
+@dataclass(frozen=True)
+class Reproduce:
+    """Compute and draw a figure of the paper. Without a name: list what there is."""
+
+    target: tyro.conf.Positional[str] = ""
+    """figure1, figure2, figure3, or all"""
+    scale: str = "paper"
+    """which size of it; `mlcpc reproduce` lists them with their cost"""
+    out: Path = Path("results")
+    """pictures and tables go to OUT/<target>/<scale>"""
+    runs: Path = Path("runs")
+    """finished computations are kept here and not repeated"""
+    bits: bool = False
+    """show bits instead of nats"""
+
+    def __call__(self) -> int:
+        if not self.target:
+            return _list_targets()
+        names = _known(self.target, [*TARGETS, "all"], "target")
+        chosen = list(TARGETS) if names == "all" else [names]
+        if names == "all":
+            chosen = [name for name in chosen if self.scale in TARGETS[name].scales]
+        for name in chosen:
+            _known(self.scale, list(TARGETS[name].scales), f"scale of {name}")
+        return _reproduce([(name, self.scale) for name in chosen], self.out, self.runs, self.bits)
+
+
+@dataclass(frozen=True)
+class Demo:
+    """The first useful thing, offline, in about two minutes: Figures 1 and 2, and a short staircase."""
+
+    out: Path = Path("demo")
+    """everything is written below this folder"""
+    bits: bool = False
+    """show bits instead of nats"""
+
+    def __call__(self) -> int:
+        steps = [("figure1", "paper"), ("figure2", "paper"), ("figure3", "demo")]
+        return _reproduce(steps, self.out, self.out / "runs", self.bits)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Which α? The valid range for m candidates and n pairs, and what each α can report at most."""
+
+    m: int
+    """candidates per row: one positive and m-1 negatives (the batch size, for in-batch negatives)"""
+    n: int
+    """pairs in the batch"""
+    alpha: tuple[float, ...] = ()
+    """further values to look at"""
+    bits: bool = False
+    """show bits instead of nats"""
+
+    def __call__(self) -> int:
+        lowest = alpha_min(self.m, self.n)
+        table = Table(
+            "α", f"ceiling ({'bits' if self.bits else 'nats'})", "ML-CPC is a lower bound", "CPC is a lower bound"
+        )
+        for alpha in sorted({lowest, 1.0, self.m / 2, *self.alpha} - {float(self.m)}):
+            top = ceiling(self.m, alpha) / (math.log(2) if self.bits else 1)
+            words = ["yes" if is_lower_bound(alpha, self.m, self.n, name) else "no" for name in ("ml_cpc", "cpc")]
+            table.add_row(f"{alpha:.6g}" + (" = α_{m,n}" if alpha == lowest else ""), f"{top:.3f}", *words)
+        Console().print(table)
+        return 0
+
+
+ABOUT = "Multi-label contrastive predictive coding: losses, bounds, and the figures of the paper."
+COMMANDS: Any = (
+    Annotated[Reproduce, tyro.conf.subcommand("reproduce")]
+    | Annotated[Demo, tyro.conf.subcommand("demo")]
+    | Annotated[Bounds, tyro.conf.subcommand("bounds")]
+)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command. Exit code 0: done; 1: a check failed; 2: bad input, said in one line; 130: interrupted."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments in (["--version"], ["-V"]):
+        print(f"mlcpc {mlcpc.__version__}")
+        return 0
+    try:
+        with _one_line_errors():
+            command: Reproduce | Demo | Bounds = tyro.cli(COMMANDS, prog="mlcpc", description=ABOUT, args=arguments)
+        return command()
+    except (ValueError, TypeError, OSError) as error:
+        print(f"mlcpc: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("mlcpc: interrupted; finished runs are kept", file=sys.stderr)
+        return 130
+
+
+@contextlib.contextmanager
+def _one_line_errors() -> Iterator[None]:
+    """tyro explains bad input in a box; keep its sentence, and the exit code 2."""
+    box = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(box):
+            yield
+    except SystemExit as stop:
+        if stop.code == 2:
+            lines = [line.strip("│ ") for line in box.getvalue().splitlines() if "╭" not in line and "╰" not in line]
+            sentence = re.split(r"─{3,}", " ".join(lines))[0].strip().rstrip(".")
+            print(f"mlcpc: {sentence}. See mlcpc --help", file=sys.stderr)
+        raise
+
+
+def _known(value: str, choices: list[str], what: str) -> str:
+    if value not in choices:
+        raise ValueError(f"{what} is {value!r}, which is not known: write one of {', '.join(choices)}")
+    return value
+
+
+def _list_targets() -> int:
+    table = Table("target", "what", "scale", "cost", box=SIMPLE)
+    for target in TARGETS.values():
+        for i, (scale, (_, cost)) in enumerate(target.scales.items()):
+            table.add_row(*((target.name, target.title) if i == 0 else ("", "")), scale, cost)
+    Console().print(table)
+    return 0
+
+
+def _reproduce(steps: list[tuple[str, str]], out: Path, runs: Path, bits: bool) -> int:
+    results = []
+    for name, scale in steps:
+        with _progress(f"{name} ({scale})") as tick:
+            results.append((name, *reproduce(TARGETS[name], scale, out, runs, bits, tick)))
+    console = Console()
+    console.print(_table_of_checks([(name, check) for name, _, checks in results for check in checks]))
+    for name, folder, _ in results:
+        if name == "figure3":
+            _table_of_stairs(folder / "figure3.csv", bits)
+    console.print("Open:")
+    for name, folder, _ in results:
+        console.print(f"  {folder / name}.svg", highlight=False, soft_wrap=True)
+    return 0 if all(check.holds for _, _, checks in results for check in checks) else 1
+
+
+@contextlib.contextmanager
+def _progress(title: str) -> Iterator[Tick]:
+    columns = (TextColumn("{task.description:<18}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
+    with Progress(*columns, TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn()) as bar:
+        task = bar.add_task(title, total=1.0)
+        yield lambda done: bar.update(task, completed=done)
+        bar.update(task, completed=1.0)
+
+
+def _table_of_checks(checks: list[tuple[str, Check]]) -> Table:
+    table = Table("figure", "what must hold", "", "measured", box=SIMPLE)
+    for name, check in checks:
+        table.add_row(name, check.claim, "[green]yes[/]" if check.holds else "[red]NO[/]", check.measured)
+    return table
+
+
+def _table_of_stairs(path: Path, bits: bool) -> None:
+    rows = list(csv.DictReader(path.read_text().splitlines()))
+    levels = list(dict.fromkeys(row["mi_true"] for row in rows))
+    unit = math.log(2) if bits else 1
+
+    def numbers(texts: list[str]) -> list[str]:
+        return [f"{float(text) / unit:.2f}" for text in texts]
+
+    table = Table(
+        "",
+        *(f"stair {i + 1}" if i == 0 else str(i + 1) for i in range(len(levels))),
+        "ceiling",
+        "guaranteed",
+        box=SIMPLE,
+    )
+    table.add_row("truth", *numbers(levels), "", "")
+    for i in range(0, len(rows), len(levels)):
+        stairs = rows[i : i + len(levels)]
+        method = label(stairs[0]["objective"], f"{float(stairs[0]['alpha']):.2g}")
+        guaranteed = "yes" if stairs[0]["lower_bound"] == "True" else "no"
+        table.add_row(method, *numbers([s["plateau_mean"] for s in stairs] + [stairs[0]["ceiling"]]), guaranteed)
+    console = Console()
+    console.print(f"Estimates on the staircase, in {'bits' if bits else 'nats'} (mean of each stair's last quarter):")
+    console.print(table)

@@ -1,0 +1,56 @@
+"""One look for every picture; each is written as SVG and PNG."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+__all__ = ["INK", "TRUTH", "save", "shades", "style"]
+
+INK = "#24292f"
+TRUTH = "#111111"
+_HUES = {"cpc": "Oranges", "ml_cpc": "Blues"}
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Quiet axes, readable sizes, and SVG text that stays text and does not change from run to run."""
+    with mpl.rc_context(
+        {
+            "font.size": 10,
+            "axes.titlesize": 11,
+            "axes.titleweight": "bold",
+            "axes.titlelocation": "left",
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "axes.edgecolor": INK,
+            "axes.labelcolor": INK,
+            "axes.grid": True,
+            "grid.color": "#e3e6ea",
+            "grid.linewidth": 0.7,
+            "lines.linewidth": 1.8,
+            "legend.frameon": False,
+            "figure.constrained_layout.use": True,
+            "svg.fonttype": "none",
+            "svg.hashsalt": "mlcpc",
+        }
+    ):
+        yield
+
+
+def shades(objective: str, count: int) -> list[Any]:
+    """`count` colours of one hue, light to dark: CPC is orange, ML-CPC blue, in every picture."""
+    colours = mpl.colormaps[_HUES[objective]]
+    return [colours(0.4 + 0.55 * i / max(1, count - 1)) for i in range(count)]
+
+
+def save(figure: Figure, folder: Path, name: str) -> list[Path]:
+    """`name`.svg and `name`.png."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"{name}.svg", folder / f"{name}.png"]
+    figure.savefig(paths[0], metadata={"Date": None})
+    figure.savefig(paths[1], dpi=160)
+    return paths

@@ -1,0 +1,86 @@
+"""What a figure or table of the paper is: its runs per scale, its drawing, and what must hold of it."""
+
+import csv
+import io
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mlcpc.runs import run_once, write_json, write_text
+
+__all__ = ["Check", "Drawing", "Scale", "Target", "reproduce"]
+
+Tick = Callable[[float], None]
+Result = dict[str, Any]
+
+
+class Check(NamedTuple):
+    """A claim about a figure, and whether the numbers behind it bear it out."""
+
+    claim: str
+    holds: bool
+    measured: str
+
+
+class Scale(NamedTuple):
+    """The configs of one scale, and what they cost."""
+
+    config: Any
+    cost: str
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """How to show numbers: where, under which scale's name, and in which unit."""
+
+    folder: Path
+    name: str
+    scale: str
+    bits: bool = False
+
+    @property
+    def unit(self) -> str:
+        return "bits" if self.bits else "nats"
+
+    def __call__(self, nats: float) -> float:
+        """A number in the reader's unit."""
+        return nats / math.log(2) if self.bits else nats
+
+    def write_csv(self, rows: list[dict[str, Any]]) -> None:
+        """The numbers behind the picture, always in nats, with the scale on every row."""
+        text = io.StringIO()
+        writer = csv.DictWriter(text, ["scale", *rows[0]], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({"scale": self.scale, **row} for row in rows)
+        write_text(self.folder / f"{self.name}.csv", text.getvalue())
+
+
+@dataclass(frozen=True)
+class Target:
+    """One figure or table: `compute` fills a run's result, `draw` only reads it."""
+
+    name: str
+    title: str
+    section: str
+    scales: dict[str, Scale]
+    compute: Callable[[Any, Tick], Result]
+    draw: Callable[[Result, Drawing], list[Check]]
+
+
+def reproduce(target: Target, scale: str, out: Path, runs: Path, bits: bool, tick: Tick) -> tuple[Path, list[Check]]:
+    """Run what is missing, draw it into out/<target>/<scale>, and return that folder and the checks."""
+    result = run_once(target.scales[scale].config, target.section, lambda config: target.compute(config, tick), runs)
+    drawing = Drawing(out / target.name / scale, target.name, scale, bits)
+    checks = target.draw(result, drawing)
+    write_json(
+        drawing.folder / "checks.json",
+        {
+            "target": target.name,
+            "scale": scale,
+            "checks": [check._asdict() for check in checks],
+            **{key: result[key] for key in ("config", "seconds", "environment")},
+        },
+    )
+    return drawing.folder, checks

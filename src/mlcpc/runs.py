@@ -1,0 +1,70 @@
+"""Run once: a config's folder holds config.json and, when it is done, result.json.
+
+result.json is written last, by rename: its presence means done, and a second call reads it instead of computing.
+"""
+
+import json
+import os
+import platform
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from mlcpc.config import run_id, to_dict
+
+__all__ = ["run_once", "write_json", "write_text"]
+
+Config = TypeVar("Config")
+
+
+def run_once(config: Config, section: str, compute: Callable[[Config], dict[str, Any]], root: Path) -> dict[str, Any]:
+    """The result of `compute(config)`, from disk where it was done before; with config, time, environment."""
+    folder = root / section / run_id(config)
+    done = folder / "result.json"
+    if done.exists():
+        stored: dict[str, Any] = json.loads(done.read_text())
+        return stored
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / "config.json", to_dict(config))
+    started = time.perf_counter()
+    result = compute(config)
+    seconds = round(time.perf_counter() - started, 2)
+    result = {"config": to_dict(config), **result, "seconds": seconds, "environment": environment()}
+    write_json(done, result)
+    return result
+
+
+def environment() -> dict[str, Any]:
+    """What a reader needs to judge a number: versions and the kind of machine."""
+    import torch
+
+    import mlcpc
+
+    return {
+        "mlcpc": mlcpc.__version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+    }
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Whole or not at all."""
+    write_text(path, json.dumps(content, indent=1) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Whole or not at all: to a temporary name, to the disk, then renamed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,62 @@
+"""The command line as a person meets it."""
+
+import subprocess
+import sys
+
+import pytest
+
+from mlcpc.cli import main
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["reproduce", "figure9"], "target is 'figure9', which is not known: write one of figure1"),
+        (["reproduce", "figure1", "--scale", "huge"], "scale of figure1 is 'huge'"),
+        (["reproduce", "figure1", "--sclae", "paper"], "Unrecognized options: --sclae"),
+        (["bounds", "--m", "x", "--n", "3"], "--m: invalid literal"),
+        (["bounds", "--m", "1", "--n", "3"], "m is 1: a row needs"),
+        (["bounds", "--m", "4", "--n", "3", "--alpha", "7"], "alpha is 7.0 but must lie"),
+        (["frobnicate"], "frobnicate"),
+        ([], "reproduce, demo, bounds"),
+        (["demo", "--out", "/dev/null/x"], "/dev/null"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(arguments, message, capsys) -> None:
+    try:
+        code = main(arguments)
+    except SystemExit as stop:
+        code = stop.code
+    errors = capsys.readouterr().err.strip().splitlines()
+    assert code == 2
+    assert len(errors) == 1
+    assert errors[0].startswith("mlcpc: ")
+    assert message in errors[0]
+
+
+def test_listing_and_bounds(capsys) -> None:
+    assert main(["reproduce"]) == 0
+    assert "figure2" in capsys.readouterr().out
+    assert main(["bounds", "--m", "128", "--n", "128", "--bits"]) == 0
+    assert "13.989" in capsys.readouterr().out  # log2(128·127 + 1)
+
+
+def test_reproduce_writes_where_it_says(tmp_path, capsys, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["reproduce", "figure2", "--scale", "smoke"]) == 0
+    assert "results/figure2/smoke/figure2.svg" in capsys.readouterr().out
+    assert (tmp_path / "results/figure2/smoke/figure2.svg").exists()
+
+
+def test_as_a_module() -> None:
+    out = subprocess.run([sys.executable, "-m", "mlcpc", "--version"], capture_output=True, text=True, check=True)
+    assert out.stdout.startswith("mlcpc 0.")
+
+
+def test_help_names_every_flag(capsys) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["reproduce", "--help"])
+    assert stop.value.code == 0
+    text = capsys.readouterr().out
+    for flag in ("--scale", "--out", "--runs", "--bits"):
+        assert flag in text

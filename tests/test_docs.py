@@ -1,0 +1,36 @@
+"""What the README claims is what results/ holds."""
+
+import csv
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+
+
+@pytest.mark.parametrize(("target", "scale"), [("figure1", "paper"), ("figure2", "paper"), ("figure3", "demo")])
+def test_committed_results_passed_their_checks(target: str, scale: str) -> None:
+    stored = json.loads((ROOT / "results" / target / scale / "checks.json").read_text())
+    assert stored["checks"]
+    assert all(check["holds"] for check in stored["checks"])
+
+
+def test_the_sentence_below_the_picture() -> None:
+    rows = list(csv.DictReader((ROOT / "results/figure3/demo/figure3.csv").read_text().splitlines()))
+    plain = [row for row in rows if float(row["alpha"]) == 1]
+    assert "nothing passes log m = 4.85" in README
+    assert {row["ceiling"] for row in plain} == {"4.852"}
+    assert all(float(row["plateau_mean"]) < 4.852 for row in plain)
+    small = [row for row in rows if float(row["alpha"]) < 1]
+    over = {row["objective"] for row in small if float(row["plateau_mean"]) > float(row["mi_true"])}
+    assert over == {"cpc"}
+    assert max(float(row["plateau_mean"]) for row in small if row["objective"] == "ml_cpc") > 4.852
+
+
+def test_files_that_pages_point_to_exist() -> None:
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
+        for link in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+            assert link.startswith("http") or (page.parent / link).exists(), f"{page.name} points to {link}"

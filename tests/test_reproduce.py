@@ -1,0 +1,68 @@
+"""Figures at smoke scale: real files, honest checks, nothing computed twice."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from mlcpc.reproduce import TARGETS, reproduce
+from mlcpc.runs import run_once, write_text
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_smoke_scale_writes_pictures_numbers_and_checks(name: str, tmp_path: Path) -> None:
+    target, ticks = TARGETS[name], []
+    folder, checks = reproduce(target, "smoke", tmp_path / "out", tmp_path / "runs", False, ticks.append)
+    assert all(check.holds for check in checks), checks
+    assert checks
+    assert ticks[-1] == pytest.approx(1)
+    assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    svg = (folder / f"{name}.svg").read_text()
+    assert "scale: smoke" in svg
+    rows = list(csv.DictReader((folder / f"{name}.csv").read_text().splitlines()))
+    assert {row["scale"] for row in rows} == {"smoke"}
+    stored = json.loads((folder / "checks.json").read_text())
+    assert [check["holds"] for check in stored["checks"]] == [True] * len(checks)
+    reproduce(target, "smoke", tmp_path / "again", tmp_path / "runs", False, lambda _: pytest.fail("computed twice"))
+    assert (tmp_path / "again" / name / "smoke" / f"{name}.svg").read_text() == svg
+
+
+def test_bits_are_nats_over_log_2(tmp_path: Path) -> None:
+    folder, _ = reproduce(TARGETS["figure1"], "smoke", tmp_path, tmp_path / "runs", True, lambda _: None)
+    svg = (folder / "figure1.svg").read_text()
+    assert "expected estimate (bits)" in svg
+    assert "1.000" in svg  # log 2
+
+
+def test_a_false_number_fails_the_checks(tmp_path: Path) -> None:
+    """The checks can fail: a result with one estimate raised above the truth does not pass."""
+    target = TARGETS["figure1"]
+    reproduce(target, "smoke", tmp_path, tmp_path / "runs", False, lambda _: None)
+    (stored,) = (tmp_path / "runs").rglob("result.json")
+    result = json.loads(stored.read_text())
+    next(row for row in result["rows"] if row["lower_bound"])["mean"] = 0.7
+    stored.write_text(json.dumps(result))
+    _, checks = reproduce(target, "smoke", tmp_path, tmp_path / "runs", False, lambda _: None)
+    assert not checks[0].holds
+
+
+def test_a_failed_computation_leaves_no_result(tmp_path: Path) -> None:
+    config = TARGETS["figure1"].scales["smoke"].config
+
+    def broken(_):
+        raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError):
+        run_once(config, "binary", broken, tmp_path)
+    assert not list(tmp_path.rglob("result.json"))
+    assert run_once(config, "binary", lambda _: {"ok": 1}, tmp_path)["ok"] == 1
+
+
+def test_a_failed_write_keeps_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    write_text(path, "old")
+    with pytest.raises(UnicodeEncodeError):
+        write_text(path, "new \ud800")
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
