@@ -60,7 +60,7 @@ def draw(result: Result, drawing: Drawing) -> list[Check]:
             log_m = drawing(min(m["ceiling"] for m in methods if m["alpha"] == 1))
             panel.axhline(log_m, color=plots.TRUTH, lw=1, ls=":")
             panel.text(0, log_m, f"log m = {log_m:.2f}", va="bottom", ha="left", fontsize=9)
-            panel.set(title=NAMES[objective], xlabel="update")
+            panel.set(title=NAMES[objective], xlabel="update", ylim=(drawing(-0.5), None))
             panel.legend(loc="upper left")
         panels[0].set_ylabel(f"estimate on each new batch ({drawing.unit})")
         about = f"Gaussians, d = {config['dim']}, n = m = {n}, separable critic, {steps} updates a stair"
