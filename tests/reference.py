@@ -60,3 +60,114 @@ def appendix_b(pos: Tensor, neg: Tensor, alpha: float) -> Tensor:
 
 
 OBJECTIVES = {"cpc": l_alpha, "ml_cpc": j_alpha}
+
+
+def pair_lists(pos: list[Tensor], neg: list[list[Tensor]], objective: str, alpha: float) -> Tensor:
+    """ceiling − objective where every positive has a list of negatives of its own, of any length.
+
+    L: the mean over positives of log(m_i/α) − Eq. 3 with m_i = 1 + the length of its list.
+    J: Eq. 7 over all positives and all lists, with m = 1 + the mean length.
+    """
+    n = len(pos)
+    if objective == "cpc":
+        total = torch.zeros((), dtype=torch.float64)
+        for p, row in zip(pos, neg, strict=True):
+            m = len(row) + 1
+            terms = [p + math.log(alpha)] + [x + math.log((m - alpha) / (m - 1)) for x in row]
+            total = total + log_sum_exp(terms) - p - math.log(alpha)
+        return total / n
+    return joint_lists(pos, [x for row in neg for x in row], alpha)
+
+
+def joint_lists(pos: list[Tensor], neg: list[Tensor], alpha: float) -> Tensor:
+    """log(m/α) − J_α over a list of positives and one of negatives, m = 1 + len(neg)/len(pos)."""
+    n = len(pos)
+    m = 1 + len(neg) / n
+    terms = [p + math.log(alpha) for p in pos] + [x + math.log((m - alpha) / (m - 1)) for x in neg]
+    total = torch.zeros((), dtype=torch.float64)
+    for p in pos:
+        total = total + p
+    return log_sum_exp(terms) - total / n - math.log(alpha) - math.log(n)
+
+
+def unit(x: Tensor) -> Tensor:
+    """Rows of length one."""
+    return x / x.norm(dim=-1, keepdim=True)
+
+
+def contrastive(
+    queries: Tensor,
+    keys: Tensor | None = None,
+    negatives: Tensor | None = None,
+    *,
+    objective: str = "ml_cpc",
+    alpha: float = 1.0,
+    temperature: float | Tensor = 0.07,
+    normalize: bool = True,
+    layout: str = "one-way",
+    in_batch: bool | None = None,
+    labels: Tensor | None = None,
+    ids: Tensor | None = None,
+    negative_ids: Tensor | None = None,
+    indices: Tensor | None = None,
+) -> Tensor:
+    """What `mlcpc.contrastive_loss` means, pair by pair."""
+    single = keys is None
+    q, k = queries, queries if keys is None else keys
+    if normalize:
+        q, k, negatives = unit(q), unit(k), None if negatives is None else unit(negatives)
+    if layout == "two-view" and not single:
+        return _two_view(q, k, objective, alpha, temperature, labels, ids)
+    n = len(q)
+    s = [[q[i] @ k[j] / temperature for j in range(n)] for i in range(n)]
+    if labels is not None:
+        return _labelled(s, labels, single, objective, alpha)
+    pos, rows = [s[i][i] for i in range(n)], []
+    for i in range(n):
+        row = []
+        if negatives is None or in_batch:
+            row += [s[i][j] for j in range(n) if j != i and (ids is None or ids[j] != ids[i])]
+        if negatives is not None:
+            if indices is not None:
+                chosen = [
+                    (negatives[c], None if negative_ids is None else negative_ids[c]) for c in indices[i].tolist()
+                ]
+            else:
+                mine = negatives[i] if negatives.ndim == 3 else negatives
+                its = None if negative_ids is None else negative_ids[i] if negatives.ndim == 3 else negative_ids
+                chosen = [(mine[c], None if its is None else its[c]) for c in range(len(mine))]
+            row += [q[i] @ x / temperature for x, own in chosen if own is None or ids is None or own != ids[i]]
+        rows.append(row)
+    if layout == "symmetric" and objective == "cpc":
+        columns = [[s[j][i] for j in range(n) if j != i and (ids is None or ids[j] != ids[i])] for i in range(n)]
+        return (pair_lists(pos, rows, "cpc", alpha) + pair_lists(pos, columns, "cpc", alpha)) / 2
+    return pair_lists(pos, rows, objective, alpha)
+
+
+def _two_view(q, k, objective, alpha, temperature, labels, ids) -> Tensor:  # type: ignore[no-untyped-def]
+    z, n = torch.cat([q, k]), len(q)
+    s = [[z[i] @ z[j] / temperature for j in range(2 * n)] for i in range(2 * n)]
+    if labels is not None:
+        return _labelled(s, torch.cat([labels, labels]), True, objective, alpha)
+    both = None if ids is None else torch.cat([ids, ids])
+    pos = [s[i][(i + n) % (2 * n)] for i in range(2 * n)]
+    rows = [
+        [s[i][j] for j in range(2 * n) if j not in (i, (i + n) % (2 * n)) and (both is None or both[i] != both[j])]
+        for i in range(2 * n)
+    ]
+    return pair_lists(pos, rows, objective, alpha)
+
+
+def _labelled(s, labels, single, objective, alpha) -> Tensor:  # type: ignore[no-untyped-def]
+    n = len(labels)
+    anchors = [
+        (
+            [s[i][j] for j in range(n) if labels[j] == labels[i] and not (single and i == j)],
+            [s[i][j] for j in range(n) if labels[j] != labels[i]],
+        )
+        for i in range(n)
+    ]
+    if objective == "cpc":
+        pairs = [(p, neg) for pos, neg in anchors for p in pos]
+        return pair_lists([p for p, _ in pairs], [neg for _, neg in pairs], "cpc", alpha)
+    return joint_lists([p for pos, _ in anchors for p in pos], [x for _, neg in anchors for x in neg], alpha)

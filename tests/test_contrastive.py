@@ -1,79 +1,448 @@
-"""ContrastiveLoss against the twins, on embeddings."""
+"""ContrastiveLoss, every source of negatives, both engines, against the twin that goes pair by pair."""
+
+import math
+from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
 import reference
-from mlcpc import ContrastiveLoss, ceiling
+from mlcpc import ContrastiveLoss, GuaranteeWarning, contrastive_loss, in_batch, streaming
+from mlcpc import loss as mlcpc_loss
 
 pytestmark = pytest.mark.filterwarnings("ignore::mlcpc.GuaranteeWarning")
+N, D, K = 7, 5, 9
 
 
-def embeddings(n: int = 6, d: int = 5, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-    g = torch.Generator().manual_seed(seed)
-    return tuple(torch.randn(n, d, generator=g, dtype=torch.float64, requires_grad=True) for _ in range(2))
+def draw(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def integers(*shape: int, high: int = 4, seed: int = 0) -> Tensor:
+    return torch.randint(high, shape, generator=torch.Generator().manual_seed(seed))
+
+
+def case(**tensors: Any) -> dict[str, Any]:
+    return tensors
+
+
+IDS = torch.tensor([0, 1, 2, 1, 3, 0, 4])
+LABELS = torch.tensor([0, 1, 0, 1, 2, 2, 0])
+#: name → the keyword arguments beside queries and keys. One row more is one source of negatives more, in every test.
+SOURCES: dict[str, dict[str, Any]] = {
+    "in-batch": case(),
+    "symmetric": case(layout="symmetric"),
+    "two-view": case(layout="two-view"),
+    "in-batch ids": case(ids=IDS),
+    "symmetric ids": case(layout="symmetric", ids=IDS),
+    "two-view ids": case(layout="two-view", ids=IDS),
+    "queue": case(negatives=draw(K, D, seed=3)),
+    "queue ids": case(negatives=draw(K, D, seed=3), ids=IDS, negative_ids=integers(K, seed=1)),
+    "queue and in-batch": case(negatives=draw(K, D, seed=3), in_batch=True),
+    "queue and in-batch ids": case(
+        negatives=draw(K, D, seed=3), in_batch=True, ids=IDS, negative_ids=integers(K, seed=1)
+    ),
+    "per anchor": case(negatives=draw(N, K, D, seed=3)),
+    "per anchor ids": case(negatives=draw(N, K, D, seed=3), ids=IDS, negative_ids=integers(N, K, seed=1)),
+    "bank": case(negatives=draw(20, D, seed=3), indices=integers(N, K, high=20)),
+    "bank ids": case(
+        negatives=draw(20, D, seed=3), indices=integers(N, K, high=20), ids=IDS, negative_ids=integers(20, high=9)
+    ),
+    "labels": case(labels=LABELS),
+    "labels of one set": case(labels=LABELS, keys=None),
+    "labels two-view": case(labels=LABELS, layout="two-view"),
+}
+TRAINED = {
+    "learnt negatives": case(negatives=draw(K, D, seed=3)),
+    "learnt negatives and in-batch": case(negatives=draw(K, D, seed=3), in_batch=True),
+    "learnt negatives and in-batch, ids of the batch alone": case(negatives=draw(K, D, seed=3), in_batch=True, ids=IDS),
+    "learnt per anchor": case(negatives=draw(N, K, D, seed=3)),
+}
+
+
+def inputs(extra: dict[str, Any], trained: bool) -> tuple[list[Tensor], dict[str, Any]]:
+    queries, keys = (draw(N, D, seed=seed).requires_grad_() for seed in (1, 2))
+    extra = {"keys": keys} | extra
+    leaves = [queries] + [x for x in [extra["keys"]] if x is not None]
+    if trained:
+        extra["negatives"] = extra["negatives"].clone().requires_grad_()
+        leaves.append(extra["negatives"])
+    return leaves, extra
+
+
+ALL = {name: (extra, False) for name, extra in SOURCES.items()} | {
+    name: (extra, True) for name, extra in TRAINED.items()
+}
+
+
+@pytest.fixture(params=["one tile", "small tiles", "no room"])
+def tiles(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine's own shapes; tiles of 2 × 3; and those with a running maximum."""
+    if request.param != "one tile":
+        monkeypatch.setattr(streaming, "_tile_shape", lambda n, keys, dtype, device: (min(2, n), min(3, keys)))
+        monkeypatch.setattr(streaming, "_strip_rows", lambda keys, dtype, device: 2)
+    if request.param == "no room":
+        monkeypatch.setattr(streaming, "_fits", lambda q, k, pairs: False)
 
 
 @pytest.mark.parametrize("objective", ["cpc", "ml_cpc"])
-@pytest.mark.parametrize("source", ["in-batch", "shared", "per anchor"])
-def test_equals_the_twin(objective: str, source: str) -> None:
-    queries, keys = embeddings()
-    negatives = {"in-batch": None, "shared": torch.randn(9, 5), "per anchor": torch.randn(6, 4, 5)}[source]
-    negatives = None if negatives is None else negatives.double()
-    value = ContrastiveLoss(objective, alpha=0.3, temperature=0.2)(queries, keys, negatives)
-    q, k = F.normalize(queries, dim=1), F.normalize(keys, dim=1)
-    if negatives is None:
-        neg = torch.stack([torch.stack([q[i] @ k[j] for j in range(6) if j != i]) for i in range(6)])
-    else:
-        rows = (
-            F.normalize(negatives, dim=-1).expand(6, -1, -1) if negatives.ndim == 2 else F.normalize(negatives, dim=-1)
-        )
-        neg = torch.stack([rows[i] @ q[i] for i in range(6)])
-    slow = ceiling(neg.shape[1] + 1, 0.3) - reference.OBJECTIVES[objective]((q * k).sum(1) / 0.2, neg / 0.2, 0.3)
-    assert value.item() == pytest.approx(slow.item(), rel=1e-10)
-    ours, theirs = torch.autograd.grad(value, [queries, keys]), torch.autograd.grad(slow, [queries, keys])
-    torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.usefixtures("tiles")
+def test_tiled_equals_the_twin_in_value_and_gradients(name: str, objective: str) -> None:
+    check(name, objective, "tiled")
+
+
+@pytest.mark.parametrize("objective", ["cpc", "ml_cpc"])
+@pytest.mark.parametrize("name", ALL)
+def test_dense_equals_the_twin_in_value_and_gradients(name: str, objective: str) -> None:
+    check(name, objective, "dense")
+
+
+def check(name: str, objective: str, engine: str) -> None:
+    extra, trained = ALL[name]
+    leaves, extra = inputs(extra, trained)
+    temperature = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
+    settings_ = {"objective": objective, "alpha": 0.3, "temperature": temperature, **extra}
+    ours = contrastive_loss(leaves[0], engine=engine, **settings_)
+    slow = reference.contrastive(leaves[0], **settings_)
+    assert ours.item() == pytest.approx(slow.item(), rel=1e-10, abs=1e-10)
+    got, wanted = (torch.autograd.grad(value, [*leaves, temperature]) for value in (ours, slow))
+    torch.testing.assert_close(got, wanted, rtol=1e-10, atol=1e-10)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_random_problems(data: st.DataObject) -> None:
+    """Any sizes, any scale, ties and repeats included; `test_ten_thousand_random_problems` is the long form."""
+    random_problem(data)
+
+
+@pytest.mark.slow
+@settings(max_examples=10_000, deadline=None)
+@given(st.data())
+def test_ten_thousand_random_problems(data: st.DataObject) -> None:
+    random_problem(data)
+
+
+def random_problem(data: st.DataObject) -> None:
+    n, d, k = data.draw(st.integers(2, 5)), data.draw(st.integers(1, 4)), data.draw(st.integers(1, 5))
+    values = st.sampled_from([-3.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0]) | st.floats(-2, 2)
+
+    def matrix(*shape: int) -> Tensor:
+        size = math.prod(shape)
+        drawn = data.draw(st.lists(values, min_size=size, max_size=size))
+        return torch.tensor(drawn, dtype=torch.float64).view(shape).requires_grad_()
+
+    queries, keys = matrix(n, d), matrix(n, d)
+    kind = data.draw(st.sampled_from(["in-batch", "symmetric", "two-view", "queue", "both", "learnt", "each", "bank"]))
+    extra: dict[str, Any] = {}
+    if kind in ("symmetric", "two-view"):
+        extra = {"layout": kind}
+    elif kind in ("queue", "both", "learnt"):
+        extra = {"negatives": matrix(k, d), "in_batch": kind == "both" or None}
+        if kind != "learnt":
+            extra["negatives"] = extra["negatives"].detach()
+    elif kind == "each":
+        extra = {"negatives": matrix(n, k, d)}
+    elif kind == "bank":
+        extra = {
+            "negatives": matrix(k, d).detach(),
+            "indices": torch.tensor(
+                data.draw(st.lists(st.lists(st.integers(0, k - 1), min_size=3, max_size=3), min_size=n, max_size=n))
+            ),
+        }
+    scale = data.draw(st.sampled_from([0.02, 0.3, 5.0]))
+    objective = data.draw(st.sampled_from(["cpc", "ml_cpc"]))
+    settings_ = {
+        "objective": objective,
+        "alpha": data.draw(st.floats(0.01, 1.9)),
+        "temperature": scale,
+        "normalize": False,
+        **extra,
+    }
+    got = contrastive_loss(queries, keys, **settings_)
+    wanted = reference.contrastive(queries, keys, **settings_)
+    assert got.item() == pytest.approx(wanted.item(), rel=1e-9, abs=1e-9)
+    leaves = [x for x in (queries, keys, extra.get("negatives")) if x is not None and x.requires_grad]
+    grads = (torch.autograd.grad(value, leaves, allow_unused=True) for value in (got, wanted))
+    for ours, theirs in zip(*grads, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-8)
 
 
 def test_is_infonce_in_one_line() -> None:
-    queries, keys = embeddings()
+    queries, keys = draw(6, 5), draw(6, 5, seed=1)
     logits = F.normalize(queries, dim=1) @ F.normalize(keys, dim=1).T / 0.07
-    torch.testing.assert_close(ContrastiveLoss("cpc")(queries, keys), F.cross_entropy(logits, torch.arange(6)))
+    target = torch.arange(6)
+    torch.testing.assert_close(ContrastiveLoss("cpc")(queries, keys), F.cross_entropy(logits, target))
+    clip = (F.cross_entropy(logits, target) + F.cross_entropy(logits.T, target)) / 2
+    torch.testing.assert_close(ContrastiveLoss("cpc", layout="symmetric")(queries, keys), clip)
+
+
+@pytest.mark.parametrize("source", ["in-batch", "two-view", "queue and in-batch", "bank", "per anchor", "in-batch ids"])
+@pytest.mark.parametrize("engine", ["tiled", "dense"])
+def test_details_at_no_extra_pass(source: str, engine: str) -> None:
+    """Accuracies counted by hand from all scores."""
+    queries, keys = draw(N, D, seed=1), draw(N, D, seed=1) + 0.7 * draw(N, D, seed=2)
+    extra = SOURCES[source]
+    result = contrastive_loss(queries, keys, engine=engine, alpha=0.5, details=True, **extra)
+    plain = contrastive_loss(queries, keys, engine=engine, alpha=0.5, **extra)
+    torch.testing.assert_close(result.loss, plain)
+    pos, rows = scores_by_hand(queries, keys, extra)
+    per_row = sum(p > max(row) for p, row in zip(pos, rows, strict=True)) / len(pos)
+    labelled = sorted([(x, 1) for x in pos] + [(x, 0) for row in rows for x in row], reverse=True)
+    joint = sum(mark for _, mark in labelled[: len(pos)]) / len(pos)
+    assert result.accuracy == pytest.approx(per_row)
+    assert result.joint == pytest.approx(joint)
+    assert 0 < joint < 1
+    assert result.estimate == pytest.approx(result.ceiling - plain.item())
+    mean_m = 1 + sum(map(len, rows)) / len(rows)
+    assert result.ceiling == pytest.approx(math.log(mean_m / 0.5))
+    assert result.guaranteed
+
+
+def scores_by_hand(queries: Tensor, keys: Tensor, extra: dict[str, Any]) -> tuple[list[float], list[list[float]]]:
+    q, k = F.normalize(queries, dim=1), F.normalize(keys, dim=1)
+    if extra.get("layout") == "two-view":
+        z = torch.cat([q, k])
+        s = z @ z.T
+        pos = [s[i, (i + N) % (2 * N)].item() for i in range(2 * N)]
+        return pos, [[s[i, j].item() for j in range(2 * N) if j not in (i, (i + N) % (2 * N))] for i in range(2 * N)]
+    s, ids, negatives = q @ k.T, extra.get("ids"), extra.get("negatives")
+    rows: list[list[float]] = [[] for _ in range(N)]
+    if negatives is None or extra.get("in_batch"):
+        rows = [[s[i, j].item() for j in range(N) if j != i and (ids is None or ids[i] != ids[j])] for i in range(N)]
+    if negatives is not None:
+        each = F.normalize(negatives, dim=-1)
+        each = each[extra["indices"]] if "indices" in extra else each.expand(N, *each.shape) if each.ndim == 2 else each
+        rows = [row + (each[i] @ q[i]).tolist() for i, row in enumerate(rows)]
+    return s.diagonal().tolist(), rows
+
+
+def test_details_print_in_nats_and_bits() -> None:
+    x = torch.eye(4)
+    result = contrastive_loss(x, x, alpha=0.5, details=True)
+    assert str(result) == "2.079 of 2.079 nats (α = 0.5, lower bound), top-1 100.0%, joint 100.0%"
+    assert result.text(bits=True).startswith("3.000 of 3.000 bits")
+
+
+@pytest.mark.parametrize("objective", ["cpc", "ml_cpc"])
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize(("dtype", "limit"), [(torch.bfloat16, 4e-2), (torch.float16, 1e-2), (torch.float32, 1e-5)])
+def test_low_precision(objective: str, source: str, dtype: torch.dtype, limit: float) -> None:
+    """Seven rows of five numbers, so rounding hardly averages out; the next test has a real size."""
+    extra = {
+        k: x.to(dtype) if isinstance(x, Tensor) and x.is_floating_point() else x for k, x in SOURCES[source].items()
+    }
+    queries = F.normalize(draw(N, D, seed=1), dim=1)
+    keys = F.normalize(queries + 0.1 * draw(N, D, seed=2), dim=1)
+    low = [x.to(dtype).requires_grad_() for x in (queries, keys)]
+    exact = [x.detach().double().requires_grad_() for x in low]
+    wide = {k: x.double() if isinstance(x, Tensor) and x.is_floating_point() else x for k, x in extra.items()}
+    gradients = []
+    for (q, k), more in ((low, extra), (exact, wide)):
+        arguments = {"keys": k} | more
+        value = contrastive_loss(q, objective=objective, alpha=0.1, **arguments)
+        gradients.append([x for x in torch.autograd.grad(value, [q, k], allow_unused=True) if x is not None])
+    for ours, theirs in zip(*gradients, strict=True):
+        assert ours.dtype == dtype
+        assert (ours.double() - theirs).norm() <= limit * theirs.norm()
+
+
+@pytest.mark.parametrize("objective", ["cpc", "ml_cpc"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_easy_positives_in_half_precision_keep_their_gradient(objective: str, dtype: torch.dtype) -> None:
+    """Where rounded logits spoil it: positives stand far above, so each gradient is a small difference."""
+    queries = F.normalize(draw(512, 64, seed=1), dim=1)
+    keys = F.normalize(queries + 0.05 * draw(512, 64, seed=2), dim=1)
+    low = [x.to(dtype).requires_grad_() for x in (queries, keys)]
+    exact = [x.detach().double().requires_grad_() for x in low]
+    arguments = {"objective": objective, "alpha": 0.5, "normalize": False}
+
+    def error(gradients: tuple[Tensor, ...]) -> float:
+        wanted = torch.autograd.grad(contrastive_loss(*exact, engine="dense", **arguments), exact)
+        return max(((g.double() - w).norm() / w.norm()).item() for g, w in zip(gradients, wanted, strict=True))
+
+    ours = error(torch.autograd.grad(contrastive_loss(*low, **arguments), low))
+    naive = error(torch.autograd.grad(mlcpc_loss(in_batch(low[0] @ low[1].T / 0.07), objective, 0.5), low))
+    assert ours <= 5e-3
+    assert naive > 3 * ours
+
+
+@pytest.mark.parametrize("objective", ["cpc", "ml_cpc"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("source", SOURCES)
+def test_no_overflow_at_a_small_temperature(objective: str, dtype: torch.dtype, source: str) -> None:
+    extra = {
+        k: x.to(dtype) if isinstance(x, Tensor) and x.is_floating_point() else x for k, x in SOURCES[source].items()
+    }
+    queries, keys = (draw(N, D, seed=seed).to(dtype).requires_grad_() for seed in (1, 2))
+    value = contrastive_loss(queries, objective=objective, alpha=0.1, temperature=0.01, **({"keys": keys} | extra))
+    value.backward()
+    exact = reference.contrastive(
+        queries.detach().double(),
+        objective=objective,
+        alpha=0.1,
+        temperature=0.01,
+        **{
+            k: x.detach().double() if isinstance(x, Tensor) and x.is_floating_point() else x
+            for k, x in ({"keys": keys} | extra).items()
+        },
+    )
+    assert value.item() == pytest.approx(exact.item(), rel=2e-2)
+    assert queries.grad.isfinite().all()
+
+
+def test_large_batch_in_several_real_tiles() -> None:
+    """The engine's own tile shapes with ragged ends, against plain autograd."""
+    queries, keys = (draw(1100, 16, seed=seed).requires_grad_() for seed in (1, 2))
+    for objective in ("cpc", "ml_cpc"):
+        for layout in ("one-way", "symmetric", "two-view"):
+            pair = [
+                contrastive_loss(queries, keys, objective=objective, layout=layout, alpha=0.2, engine=engine)
+                for engine in ("tiled", "dense")
+            ]
+            torch.testing.assert_close(*pair, rtol=1e-11, atol=1e-11)
+            grads = [torch.autograd.grad(value, [queries, keys]) for value in pair]
+            torch.testing.assert_close(*grads, rtol=1e-9, atol=1e-13)
+
+
+def test_double_backward_says_what_to_write() -> None:
+    queries, keys = draw(4, 3).requires_grad_(), draw(4, 3, seed=1).requires_grad_()
+    with pytest.raises(RuntimeError, match=r'double backward.*engine="dense"'):
+        torch.autograd.grad(contrastive_loss(queries, keys), queries, create_graph=True)
+    assert torch.autograd.gradgradcheck(lambda q, k: contrastive_loss(q, k, engine="dense", alpha=0.5), (queries, keys))
+
+
+def test_backward_twice_with_a_retained_graph() -> None:
+    queries, keys = draw(4, 3).requires_grad_(), draw(4, 3, seed=1)
+    value = contrastive_loss(queries, keys)
+    first = torch.autograd.grad(value, queries, retain_graph=True)
+    torch.testing.assert_close(torch.autograd.grad(value, queries), first)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch", "ignore::FutureWarning:torch")  # of the compiler itself
+def test_autocast_and_compile() -> None:
+    torch.manual_seed(0)
+    net = torch.nn.Linear(6, 4)
+    x, y = torch.randn(16, 6), torch.randn(16, 6)
+    loss = ContrastiveLoss("ml_cpc", alpha=0.2)
+    plain = loss(net(x), net(y))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        mixed = loss(net(x), net(y))
+    mixed.backward()
+    assert mixed.dtype == torch.float32
+    assert mixed.item() == pytest.approx(plain.item(), rel=2e-2)
+    assert net.weight.grad.isfinite().all()
+    compiled = torch.compile(lambda a, b: loss(net(a), net(b)), backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(x, y), plain)
+    torch.testing.assert_close(torch.autograd.grad(compiled(x, y), net.weight), torch.autograd.grad(plain, net.weight))
+
+
+def test_learnt_temperature_is_clamped() -> None:
+    loss = ContrastiveLoss(temperature=0.07, learn_temperature=True)
+    assert loss.temperature.item() == pytest.approx(0.07)
+    loss(torch.randn(8, 4), torch.randn(8, 4)).backward()
+    assert loss.log_scale.grad.abs() > 0
+    with torch.no_grad():
+        loss.log_scale.fill_(50.0)
+    assert loss.temperature.item() == pytest.approx(0.01)
+    assert "temperature=0.01" in repr(loss)
+    assert "log_scale" in loss.state_dict()
+
+
+@pytest.mark.parametrize("source", ALL)
+@pytest.mark.parametrize("objective", ["cpc", "ml_cpc"])
+def test_a_tiny_model_learns_from_every_source(source: str, objective: str) -> None:
+    extra, trained = ALL[source]
+    torch.manual_seed(0)
+    x = torch.randn(N, 8)
+    f, g = torch.nn.Linear(8, D), torch.nn.Linear(8, D)
+    more = {k: v.float() if isinstance(v, Tensor) and v.is_floating_point() else v for k, v in extra.items()}
+    if trained:
+        more["negatives"] = more["negatives"].clone().requires_grad_()
+    optimizer = torch.optim.Adam([*f.parameters(), *g.parameters()], lr=0.03)
+    history = []
+    for _ in range(40):
+        value = contrastive_loss(f(x), objective=objective, alpha=0.5, temperature=0.2, **({"keys": g(x)} | more))
+        optimizer.zero_grad()
+        value.backward()
+        optimizer.step()
+        history.append(value.item())
+    assert history[-1] < 0.7 * history[0]
 
 
 def test_a_schedule_needs_progress() -> None:
     loss = ContrastiveLoss(alpha="2:0.5", temperature=1.0)
+    x, y = draw(6, 5), draw(6, 5, seed=1)
     with pytest.raises(ValueError, match=r"schedule from 2 to 0.5: set loss.progress"):
-        loss(*embeddings())
+        loss(x, y)
     loss.progress = 1.0
-    torch.testing.assert_close(loss(*embeddings()), ContrastiveLoss(alpha=0.5, temperature=1.0)(*embeddings()))
+    torch.testing.assert_close(loss(x, y), ContrastiveLoss(alpha=0.5, temperature=1.0)(x, y))
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_no_overflow_at_a_small_temperature(dtype: torch.dtype) -> None:
-    queries, keys = (x.detach().to(dtype).requires_grad_() for x in embeddings(32, 8))
-    value = ContrastiveLoss(alpha=0.1, temperature=0.01)(queries, keys)
-    value.backward()
-    assert value.isfinite()
-    assert queries.grad.isfinite().all()
+@pytest.mark.filterwarnings("default::mlcpc.GuaranteeWarning")
+def test_the_warning_points_at_the_users_line() -> None:
+    for call in (ContrastiveLoss(alpha=1e-4), lambda q, k: contrastive_loss(q, k, alpha=1e-4)):
+        with pytest.warns(GuaranteeWarning) as caught:
+            call(torch.randn(4, 3), torch.randn(4, 3))
+        assert caught[0].filename == __file__
 
 
-BAD = {
+Z, I = torch.zeros, torch.ones  # noqa: E741
+X = torch.eye(4)
+BAD: dict[str, Any] = {
     "temperature": (lambda: ContrastiveLoss(temperature=0.0), ValueError, "temperature is 0.0"),
+    "temperature in the function": (lambda: contrastive_loss(X, X, temperature=-1.0), ValueError, "temperature is -1"),
     "objective": (lambda: ContrastiveLoss("infonce"), ValueError, "'infonce'"),
-    "lengths": (lambda: ContrastiveLoss()(torch.zeros(3, 2), torch.zeros(4, 2)), ValueError, r"\(3, 2\).*\(4, 2\)"),
-    "dims": (
-        lambda: ContrastiveLoss()(torch.zeros(3, 2), torch.zeros(3, 2), torch.zeros(5, 3)),
+    "engine": (lambda: contrastive_loss(X, X, engine="fast"), ValueError, "engine is 'fast'"),
+    "layout": (lambda: contrastive_loss(X, X, layout="both"), ValueError, "layout is 'both'"),
+    "lengths": (lambda: contrastive_loss(X[:3], X), ValueError, r"\(3, 4\).*\(4, 4\)"),
+    "no keys": (lambda: contrastive_loss(X), ValueError, "keys are missing"),
+    "dims": (lambda: contrastive_loss(X, X, Z(5, 3)), ValueError, r"\(5, 3\).*dimension 4"),
+    "integers": (lambda: contrastive_loss(X.long(), X), TypeError, "queries.float"),
+    "NaN": (lambda: contrastive_loss(X, X.clone().fill_diagonal_(math.nan)), ValueError, "row 0 of keys is not finite"),
+    "inf queue": (lambda: contrastive_loss(X, X, X / 0.0), ValueError, "row 0 of negatives"),
+    "one pair": (lambda: contrastive_loss(X[:1], X[:1]), ValueError, "query 0 of 1 has no negative"),
+    "empty": (lambda: contrastive_loss(X[:0], X[:0]), ValueError, "n = 0"),
+    "empty queue": (lambda: contrastive_loss(X, X, Z(0, 4)), ValueError, "fill a queue"),
+    "all masked": (lambda: contrastive_loss(X, X, ids=Z(4).long()), ValueError, "query 0 of 4 has no negative"),
+    "ids length": (lambda: contrastive_loss(X, X, ids=Z(3).long()), ValueError, r"ids have shape \(3,\).*\(4,\)"),
+    "ids float": (lambda: contrastive_loss(X, X, ids=Z(4)), TypeError, r"ids\.long\(\)"),
+    "negative ids alone": (lambda: contrastive_loss(X, X, X, negative_ids=Z(4).long()), ValueError, "ids of the pairs"),
+    "negative ids length": (
+        lambda: contrastive_loss(X, X, X, ids=Z(4).long(), negative_ids=Z(3).long()),
         ValueError,
-        r"\(5, 3\)",
+        r"negative_ids have shape \(3,\)",
     ),
-    "integers": (lambda: ContrastiveLoss()(torch.zeros(3, 2).long(), torch.zeros(3, 2)), TypeError, "queries.float"),
-    "NaN": (lambda: ContrastiveLoss()(torch.full((3, 2), torch.nan), torch.ones(3, 2)), ValueError, "nan"),
+    "index too large": (lambda: contrastive_loss(X, X, X, indices=I(4, 2).long() * 4), ValueError, "hold 4.*0 to 3"),
+    "index negative": (lambda: contrastive_loss(X, X, X, indices=-I(4, 2).long()), ValueError, "hold -1"),
+    "indices shape": (lambda: contrastive_loss(X, X, X, indices=I(3, 2).long()), ValueError, r"\(3, 2\).*\(4, k\)"),
+    "indices without bank": (lambda: contrastive_loss(X, X, indices=I(4, 2).long()), ValueError, "no bank"),
+    "symmetric queue": (lambda: contrastive_loss(X, X, X, layout="symmetric"), ValueError, "one-way"),
+    "no negatives at all": (lambda: contrastive_loss(X, X, in_batch=False), ValueError, "in_batch is False"),
+    "anchor without positive": (
+        lambda: contrastive_loss(X, labels=torch.tensor([0, 0, 1, 2])),
+        ValueError,
+        r"anchor 2 \(label 1\) has no positive",
+    ),
+    "anchor without negative": (lambda: contrastive_loss(X, labels=Z(4).long()), ValueError, "has no negative"),
+    "labels and queue": (lambda: contrastive_loss(X, X, X, labels=Z(4).long()), ValueError, "labels do not go with"),
+    "group without init": (lambda: contrastive_loss(X, X, group=object()), ValueError, "init_process_group"),
+    "double bank": (
+        lambda: contrastive_loss(X, X, X.clone().requires_grad_(), indices=I(4, 2).long()),
+        ValueError,
+        "constant keys",
+    ),
+    "alpha": (lambda: contrastive_loss(X, X, alpha=4.0), ValueError, "alpha is 4.0"),
 }
 
 
 @pytest.mark.parametrize(("call", "error", "message"), BAD.values(), ids=BAD.keys())
-def test_bad_input(call, error, message) -> None:
-    with pytest.raises(error, match=message):
+def test_bad_input(call: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message) as caught:
         call()
+    assert "\n" not in str(caught.value)

@@ -10,7 +10,20 @@ import mlcpc
 ROOT = Path(mlcpc.__file__).parent
 #: Lowest first. A module may import from its own layer's list only what stands before it, and from every lower layer.
 LAYERS = [
-    ["bounds", "schedules", "scores", "objectives", "contrastive", "exact"],
+    [
+        "bounds",
+        "schedules",
+        "scores",
+        "distributed",
+        "objectives",
+        "streaming",
+        "batches",
+        "labels",
+        "contrastive",
+        "queues",
+        "adapters",
+        "exact",
+    ],
     ["config", "runs"],
     ["plots"],
     ["mi"],

@@ -7,8 +7,9 @@ torch.Size([])
 """
 
 from mlcpc.bounds import GuaranteeWarning, alpha_min, ceiling, is_lower_bound
-from mlcpc.contrastive import ContrastiveLoss
+from mlcpc.contrastive import ContrastiveLoss, contrastive_loss
 from mlcpc.objectives import OBJECTIVES, cpc, loss, ml_cpc
+from mlcpc.queues import MemoryBank, Queue
 from mlcpc.schedules import constant, geometric, parse_alpha
 from mlcpc.scores import Scores, from_logits, in_batch, paired
 
@@ -18,10 +19,13 @@ __all__ = [
     "OBJECTIVES",
     "ContrastiveLoss",
     "GuaranteeWarning",
+    "MemoryBank",
+    "Queue",
     "Scores",
     "alpha_min",
     "ceiling",
     "constant",
+    "contrastive_loss",
     "cpc",
     "from_logits",
     "geometric",

@@ -1,15 +1,192 @@
-"""`ContrastiveLoss`: from embeddings to a number to minimise."""
+"""`ContrastiveLoss`: from embeddings to a number to minimise, with every source of negatives.
+
+`batches.assemble` says which rows are told from which keys. Then one of two engines makes the numbers: the tiled one
+(`streaming`) has value and gradients after one pass over tiles of logits, in O(tile) memory; the dense one is plain
+autograd and so can be differentiated twice. Both are tested against each other and against loops.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F  # noqa: N812
 
-from mlcpc.bounds import check_alpha
-from mlcpc.objectives import OBJECTIVES, normalise
+from mlcpc.batches import Batch, Engine, Layout, Shared, assemble
+from mlcpc.bounds import check_alpha, is_lower_bound
+from mlcpc.labels import multi_positive
+from mlcpc.objectives import OBJECTIVES, log_odds, normalise, top
 from mlcpc.schedules import Alpha, parse_alpha
-from mlcpc.scores import Scores, check_float, check_same_device, in_batch, paired, widen
+from mlcpc.scores import Scores, logsumexp
+from mlcpc.streaming import Watch, both_ways, row_losses, total_lse
 
-__all__ = ["ContrastiveLoss"]
+__all__ = ["ContrastiveLoss", "Details", "contrastive_loss"]
+
+
+@dataclass(frozen=True)
+class Details:
+    """A loss and what a person wants to see beside it.
+
+    loss        what to minimise, ceiling − estimate
+    estimate    of the mutual information, in nats, on this batch
+    ceiling     the most it could be, log(m/α)
+    alpha       in use
+    guaranteed  whether α lies in the range in which the estimate is, in expectation, a lower bound
+    accuracy    share of positives that score above every negative of their row; None with labels
+    joint       share of positives among the n best of all pairs; None with labels
+    """
+
+    loss: Tensor
+    estimate: float
+    ceiling: float
+    alpha: float
+    guaranteed: bool
+    accuracy: float | None
+    joint: float | None
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def text(self, bits: bool = False) -> str:
+        """One line for a log."""
+        unit, name = (math.log(2), "bits") if bits else (1.0, "nats")
+        found = "" if self.accuracy is None else f", top-1 {self.accuracy:.1%}, joint {self.joint:.1%}"
+        bound = "lower bound" if self.guaranteed else "no guarantee"
+        return f"{self.estimate / unit:.3f} of {self.ceiling / unit:.3f} {name} (α = {self.alpha:g}, {bound}){found}"
+
+
+def contrastive_loss(
+    queries: Tensor,
+    keys: Tensor | None = None,
+    negatives: Tensor | None = None,
+    *,
+    objective: str = "ml_cpc",
+    alpha: float = 1.0,
+    temperature: float | Tensor = 0.07,
+    normalize: bool = True,
+    layout: Layout = "one-way",
+    in_batch: bool | None = None,
+    labels: Tensor | None = None,
+    ids: Tensor | None = None,
+    negative_ids: Tensor | None = None,
+    indices: Tensor | None = None,
+    engine: Engine = "tiled",
+    group: Any = None,
+    details: bool = False,
+    stacklevel: int = 1,
+) -> Any:
+    """The loss of a batch of embeddings whose score is log g(x, y) = ⟨x, y⟩ / temperature.
+
+    queries, keys   (n, d), row i of one belonging to row i of the other
+    negatives       None: the other keys of the batch. (k, d): shared by all queries, such as a queue. (n, k, d): k for
+                    each query. With `indices` (n, k): a bank (N, d) of which query i sees the rows indices[i]
+    in_batch        True: with negatives, the other keys of the batch are negatives too
+    layout          "one-way", queries → keys; "symmetric", both ways (CLIP); "two-view", every view against all others
+                    (SimCLR), 2n × 2n without self-pairs
+    labels          (n,) integers: every key with the query's label is a positive. Without `keys`, of one set
+    ids             (n,) integers: a key with the query's id, other than its own, is no negative but left out;
+                    negative_ids likewise for `negatives`: (k,), (n, k), or (N,) for a bank
+    engine          "tiled": O(tile) memory, first derivatives; "dense": plain autograd
+    group           torch.distributed process group over which the batch is spread (see mlcpc.distributed); negatives
+                    with gradient are each rank's own and gathered, those without are the same on every rank
+    details         return `Details` instead of the loss alone
+    stacklevel      of GuaranteeWarning
+
+    >>> x, queue = torch.eye(8, 16), torch.eye(16, 16)[8:]
+    >>> str(contrastive_loss(x, x, queue, alpha=0.5, details=True))
+    '2.890 of 2.890 nats (α = 0.5, lower bound), top-1 100.0%, joint 100.0%'
+    """
+    name = normalise(objective)
+    if engine not in ("tiled", "dense"):
+        raise ValueError(f"engine is {engine!r}, which is not known: write 'tiled' or 'dense'")
+    if not isinstance(temperature, Tensor) and not temperature > 0:
+        raise ValueError(f"temperature is {temperature} but must be positive: write, say, 0.07")
+    if labels is not None:
+        clash = [what for what, x in (("negatives", negatives), ("ids", ids), ("group", group)) if x is not None]
+        if clash:
+            raise ValueError(
+                f"labels do not go with {clash[0]}: they already say which pairs are positive and negative"
+            )
+        value, m, n = multi_positive(queries, keys, labels, name, alpha, temperature, normalize, layout, engine)
+        check_alpha(alpha, m, n, name, stacklevel=stacklevel + 1)
+        ceiling = math.log(m / alpha)
+        return _details(value, ceiling, alpha, name, m, n, None, None) if details else value
+    if keys is None:
+        raise ValueError("keys are missing: give the (n, d) partners of the queries, or labels for a single set")
+    batch = assemble(
+        queries,
+        keys,
+        negatives,
+        temperature=temperature,
+        normalize=normalize,
+        layout=layout,
+        in_batch=in_batch,
+        ids=ids,
+        negative_ids=negative_ids,
+        indices=indices,
+        group=group,
+    )
+    watch = Watch.over(batch.pos, batch.ranks) if details else None
+    s = Scores(batch.pos, torch.zeros_like(batch.pos), batch.m)
+    mean_m = s.mean_m
+    check_alpha(alpha, mean_m, batch.n, name, stacklevel=stacklevel + 1)
+    value = _evaluate(batch, name, alpha, layout, engine, watch)
+    if batch.ranks is not None:
+        value = batch.ranks.for_ddp(value)
+    if watch is None:
+        return value
+    rates = watch.accuracies(batch.pos, batch.ranks)
+    return _details(value, top(s, alpha, name, batch.ranks), alpha, name, mean_m, batch.n, *rates)
+
+
+def _details(
+    loss: Tensor, ceiling: float, alpha: float, name: str, m: float, n: int, accuracy: float | None, joint: float | None
+) -> Details:
+    guaranteed = is_lower_bound(alpha, m, n, name)
+    return Details(loss, ceiling - loss.item(), ceiling, alpha, guaranteed, accuracy, joint)
+
+
+def _evaluate(batch: Batch, name: str, alpha: float, layout: Layout, engine: Engine, watch: Watch | None) -> Tensor:
+    """ceiling − objective."""
+    if layout == "symmetric" and name == "cpc":
+        return _symmetric(batch, alpha, engine, watch)
+    rest = [part.rows(batch.q, engine, watch) for part in batch.others]
+    others = logsumexp(torch.stack(rest), 0) if len(rest) > 1 else rest[0] if rest else None
+    if batch.trained is None or engine == "dense":
+        lse = others if batch.trained is None else batch.trained.rows(batch.q, "dense", watch)
+        if batch.trained is not None and others is not None:
+            lse = torch.logaddexp(lse, others)  # type: ignore[arg-type]
+        assert lse is not None  # assemble() gives every batch some negatives
+        return OBJECTIVES[name](Scores(batch.pos, lse, batch.m), alpha, batch.ranks)
+    keys, pairs = batch.trained.keys, batch.trained.pairs
+    if name == "cpc":
+        total = row_losses(batch.q, keys, batch.pos, _offset(batch, alpha), pairs, watch, others)
+        return (total if batch.ranks is None else batch.ranks.sum(total)) / batch.n
+    everything = total_lse(batch.q, keys, pairs, watch)
+    if others is not None:
+        everything = torch.logaddexp(everything, logsumexp(others, 0))
+    each = (everything - math.log(len(batch.pos))).expand(len(batch.pos))  # J needs the sum only: any equal shares do
+    return OBJECTIVES[name](Scores(batch.pos, each, batch.m), alpha, batch.ranks)
+
+
+def _symmetric(batch: Batch, alpha: float, engine: Engine, watch: Watch | None) -> Tensor:
+    """The mean of both directions' cross entropies."""
+    part, ranks, offset = batch.trained or batch.others[0], batch.ranks, _offset(batch, alpha)
+    assert isinstance(part, Shared)  # `assemble` takes no negatives with this layout
+    if engine == "tiled":
+        total = both_ways(batch.q, part.keys, batch.pos, (offset, offset), part.pairs, watch, ranks)
+    else:
+        start = 0 if ranks is None else ranks.offset
+        back = Shared(batch.q if ranks is None else ranks.gather(batch.q), part.pairs)
+        own_keys = part.keys[start : start + len(batch.pos)]
+        lse = torch.stack([part.rows(batch.q, engine, watch), back.rows(own_keys, engine, None)])
+        total = nn.functional.softplus(lse + offset - batch.pos, threshold=50).sum()
+    return (total if ranks is None else ranks.sum(total)) / (2 * batch.n)
+
+
+def _offset(batch: Batch, alpha: float) -> Tensor:
+    offset = log_odds(batch.m, alpha)
+    return batch.pos.new_full(batch.pos.shape, offset) if isinstance(offset, float) else offset.to(batch.pos)
 
 
 class ContrastiveLoss(nn.Module):
@@ -17,7 +194,9 @@ class ContrastiveLoss(nn.Module):
 
     objective    "ml_cpc" (J_α, one question over the whole batch) or "cpc" (L_α; with α = 1 it is InfoNCE)
     alpha        a number, "0.05", or a schedule such as "10:0.1"; then set `loss.progress = step / total_steps`
-    temperature  positive; embeddings are scaled to unit length first unless normalize=False
+    temperature  positive; with learn_temperature=True it is where a learnt one starts (never below 0.01)
+
+    The other settings, and what forward takes, are those of `contrastive_loss`.
 
     >>> loss = ContrastiveLoss()
     >>> queries, keys = torch.randn(8, 16, requires_grad=True), torch.randn(8, 16)
@@ -31,67 +210,79 @@ class ContrastiveLoss(nn.Module):
         temperature: float = 0.07,
         *,
         normalize: bool = True,
+        layout: Layout = "one-way",
+        in_batch: bool | None = None,
+        learn_temperature: bool = False,
+        engine: Engine = "tiled",
+        group: Any = None,
     ) -> None:
         super().__init__()
         self.objective = normalise(objective)
         self.alpha = parse_alpha(alpha)
         if not temperature > 0:
             raise ValueError(f"temperature is {temperature} but must be positive: write, say, 0.07")
-        self.temperature = temperature
-        self.normalize = normalize
+        start = torch.tensor(-math.log(temperature))
+        self.log_scale = nn.Parameter(start) if learn_temperature else None
+        self.fixed_temperature = float(temperature)
+        self.settings: dict[str, Any] = {
+            "normalize": normalize,
+            "layout": layout,
+            "in_batch": in_batch,
+            "engine": engine,
+            "group": group,
+        }
         #: training progress in [0, 1]; only a schedule needs it
         self.progress: float | None = None
 
-    def forward(self, queries: Tensor, keys: Tensor, negatives: Tensor | None = None) -> Tensor:
-        """The loss of (n, d) queries and their (n, d) keys.
+    @property
+    def temperature(self) -> float | Tensor:
+        """Fixed, or learnt as a log-scale that is clamped to [0, log 100], as CLIP does."""
+        if self.log_scale is None:
+            return self.fixed_temperature
+        return torch.exp(-self.log_scale.clamp(0, math.log(100)))
 
-        Without `negatives` each query is told from the other keys of the batch. `negatives` (k, d) are shared by all
-        queries; (n, k, d) has k for each.
-        """
-        s = scores(queries, keys, negatives, self.temperature, self.normalize)
-        alpha = self.current_alpha()
-        check_alpha(alpha, s.mean_m, s.n, self.objective, stacklevel=4)
-        return OBJECTIVES[self.objective](s, alpha)
+    def forward(
+        self,
+        queries: Tensor,
+        keys: Tensor | None = None,
+        negatives: Tensor | None = None,
+        *,
+        labels: Tensor | None = None,
+        ids: Tensor | None = None,
+        negative_ids: Tensor | None = None,
+        indices: Tensor | None = None,
+        details: bool = False,
+    ) -> Any:
+        """The loss (or `Details`) of (n, d) queries and their (n, d) keys; see `contrastive_loss`."""
+        return contrastive_loss(
+            queries,
+            keys,
+            negatives,
+            objective=self.objective,
+            alpha=self.current_alpha(),
+            temperature=self.temperature,
+            labels=labels,
+            ids=ids,
+            negative_ids=negative_ids,
+            indices=indices,
+            details=details,
+            stacklevel=4,  # past forward and torch's two call frames, to the user's line
+            **self.settings,
+        )
 
     def current_alpha(self) -> float:
         """α at `progress`."""
-        if self.progress is None:
-            start, end = self.alpha(0.0), self.alpha(1.0)
-            if start != end:
-                raise ValueError(
-                    f"alpha is a schedule from {start:g} to {end:g}: "
-                    "set loss.progress = step / total_steps before each call"
-                )
-            return start
-        return self.alpha(self.progress)
+        if self.progress is not None:
+            return self.alpha(self.progress)
+        start, end = self.alpha(0.0), self.alpha(1.0)
+        if start != end:
+            raise ValueError(
+                f"alpha is a schedule from {start:g} to {end:g}: "
+                "set loss.progress = step / total_steps before each call"
+            )
+        return start
 
     def extra_repr(self) -> str:
-        return f"{self.objective}, alpha={self.alpha}, temperature={self.temperature}"
-
-
-def scores(queries: Tensor, keys: Tensor, negatives: Tensor | None, temperature: float, normalize: bool) -> Scores:
-    """Dense scores of embeddings; positives are computed in float32 whatever the inputs."""
-    given = {"queries": queries, "keys": keys} | ({} if negatives is None else {"negatives": negatives})
-    for name, x in given.items():
-        check_float(name, x)
-    check_same_device(**given)
-    if queries.ndim != 2 or queries.shape != keys.shape:
-        raise ValueError(
-            f"queries have shape {tuple(queries.shape)} and keys {tuple(keys.shape)}: both must be (n, d), "
-            "row i of one belonging to row i of the other"
-        )
-    if normalize:
-        queries, keys = F.normalize(widen(queries), dim=-1), F.normalize(widen(keys), dim=-1)
-        negatives = None if negatives is None else F.normalize(widen(negatives), dim=-1)
-    queries = queries / temperature
-    if negatives is None:
-        return in_batch(queries @ keys.T)
-    pos = torch.linalg.vecdot(widen(queries), widen(keys))
-    if negatives.ndim == 2 and negatives.shape[1] == queries.shape[1]:
-        return paired(pos, queries @ negatives.T)
-    if negatives.ndim == 3 and negatives.shape[::2] == queries.shape:
-        return paired(pos, torch.einsum("nd,nkd->nk", queries, negatives))
-    raise ValueError(
-        f"negatives have shape {tuple(negatives.shape)}: write (k, d) to share them or (n, k, d) for k to each query, "
-        f"with n, d = {tuple(queries.shape)}"
-    )
+        chosen = ", ".join(f"{key}={value!r}" for key, value in self.settings.items() if value is not None)
+        temperature = torch.as_tensor(self.temperature).item()
+        return f"{self.objective}, alpha={self.alpha}, temperature={temperature:g}, {chosen}"

@@ -11,17 +11,19 @@ the estimate.
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812  (torch's own habit)
 
 from mlcpc.bounds import check_alpha
+from mlcpc.distributed import Group
 from mlcpc.scores import Scores, logsumexp
 
 __all__ = ["OBJECTIVES", "cpc", "label", "loss", "ml_cpc"]
 
 
-def cpc(s: Scores, alpha: float = 1.0) -> Tensor:
+def cpc(s: Scores, alpha: float = 1.0, *, group: Any = None) -> Tensor:
     """L_α, the re-weighted InfoNCE estimate in nats (Eq. 3). A lower bound for α in [1, m/2] only.
 
     >>> import torch
@@ -29,10 +31,10 @@ def cpc(s: Scores, alpha: float = 1.0) -> Tensor:
     >>> round(float(cpc(s)), 4)
     0.5662
     """
-    return _reported(s, alpha, "cpc")
+    return _reported(s, alpha, "cpc", group)
 
 
-def ml_cpc(s: Scores, alpha: float = 1.0) -> Tensor:
+def ml_cpc(s: Scores, alpha: float = 1.0, *, group: Any = None) -> Tensor:
     """J_α, the multi-label estimate in nats (Eq. 7). A lower bound for every α in [α_{m,n}, m/2].
 
     >>> import torch
@@ -40,20 +42,24 @@ def ml_cpc(s: Scores, alpha: float = 1.0) -> Tensor:
     >>> round(float(ml_cpc(s)), 4)
     0.5662
     """
-    return _reported(s, alpha, "ml_cpc")
+    return _reported(s, alpha, "ml_cpc", group)
 
 
-def loss(s: Scores, objective: str = "ml_cpc", alpha: float = 1.0) -> Tensor:
+def loss(s: Scores, objective: str = "ml_cpc", alpha: float = 1.0, *, group: Any = None) -> Tensor:
     """ceiling − objective ≥ 0: what to minimise. With objective="cpc" and α = 1 it is InfoNCE's cross entropy.
+
+    With `group` (a torch.distributed process group) the scores are this rank's rows of one global batch; see
+    `mlcpc.distributed` for the value and the gradient that each rank gets.
 
     >>> import torch
     >>> s = Scores(torch.tensor([2.0, 2.0]), torch.tensor([0.0, 0.0]), m=2)
     >>> bool(torch.isclose(loss(s, "cpc"), torch.nn.functional.cross_entropy(torch.eye(2) * 2, torch.arange(2))))
     True
     """
-    name = normalise(objective)
-    check_alpha(alpha, s.mean_m, s.n, name, stacklevel=2)
-    return OBJECTIVES[name](s, alpha)
+    name, ranks = normalise(objective), as_group(group, s.pos)
+    check_alpha(alpha, s.mean_m, ranks.n if ranks else s.n, name, stacklevel=2)
+    value = OBJECTIVES[name](s, alpha, ranks)
+    return ranks.for_ddp(value) if ranks else value
 
 
 def label(objective: str, alpha: str) -> str:
@@ -66,51 +72,76 @@ def label(objective: str, alpha: str) -> str:
     return "→".join(f"{letter}_{float(a)}" for a in alpha.split(":"))
 
 
-def _reported(s: Scores, alpha: float, name: str) -> Tensor:
-    check_alpha(alpha, s.mean_m, s.n, name, stacklevel=3)
-    return top(s, alpha, name) - OBJECTIVES[name](s, alpha)
+def _reported(s: Scores, alpha: float, name: str, group: Any) -> Tensor:
+    ranks = as_group(group, s.pos)
+    check_alpha(alpha, s.mean_m, ranks.n if ranks else s.n, name, stacklevel=3)
+    value = OBJECTIVES[name](s, alpha, ranks)
+    return top(s, alpha, name, ranks) - (ranks.for_ddp(value) if ranks else value)
 
 
-def top(s: Scores, alpha: float, name: str) -> float:
+def as_group(group: Any, rows: Tensor) -> Group | None:
+    """The ranks that share a batch of which `rows` are ours, or None for a single process."""
+    return group if group is None or isinstance(group, Group) else Group(group, len(rows), rows.device)
+
+
+def top(s: Scores, alpha: float, name: str, group: Group | None = None) -> float:
     """The ceiling of these scores; L averages over rows, J has one m for the whole batch."""
     if name == "cpc" and isinstance(s.m, Tensor):
-        return float(s.m.double().log().mean()) - math.log(alpha)
-    return math.log(s.mean_m / alpha)
+        return float(_mean(s.m.double().log(), group)) - math.log(alpha)
+    return math.log(_mean_m(s, group) / alpha)
 
 
-def _odds(s: Scores, alpha: float) -> Tensor:
-    """log of (weighted negatives / weighted positive), row by row: neg_lse + log β − pos − log α."""
+def log_odds(m: int | Tensor, alpha: float) -> float | Tensor:
+    """log(β/α): what the negatives' log-sum gains on the positive's score."""
+    if isinstance(m, Tensor):
+        m = m.double()
+        return ((m - alpha) / (m - 1)).log() - math.log(alpha)
+    return math.log((m - alpha) / (m - 1)) - math.log(alpha)
+
+
+def _mean(x: Tensor, group: Group | None) -> Tensor:
+    return x.mean() if group is None else group.sum(x.sum()) / group.n
+
+
+def _mean_m(s: Scores, group: Group | None) -> float:
     if isinstance(s.m, Tensor):
-        m = s.m.double()
-        log_beta: Tensor | float = ((m - alpha) / (m - 1)).log().to(s.pos.dtype)
-    else:
-        log_beta = math.log((s.m - alpha) / (s.m - 1))
-    return s.neg_lse + log_beta - s.pos - math.log(alpha)
+        return float(_mean(s.m.double(), group))
+    return float(s.m)
 
 
-def _cross_entropy(s: Scores, alpha: float) -> Tensor:
-    return F.softplus(_odds(s, alpha), threshold=50).mean()
+def _lse(x: Tensor, group: Group | None) -> Tensor:
+    total = logsumexp(x, 0)
+    return total if group is None else group.lse(total)
 
 
-def _kl(s: Scores, alpha: float) -> Tensor:
+def _cross_entropy(s: Scores, alpha: float, group: Group | None = None) -> Tensor:
+    offset = log_odds(s.m, alpha)
+    offset = offset.to(s.pos.dtype) if isinstance(offset, Tensor) else offset
+    return _mean(F.softplus(s.neg_lse + offset - s.pos, threshold=50), group)
+
+
+def _kl(s: Scores, alpha: float, group: Group | None = None) -> Tensor:
     """log(Σ g / n) − mean log g  +  softplus(log of negatives over positives): two terms, each ≥ 0."""
-    n = s.n
-    spread = logsumexp(s.pos - s.pos.mean(), 0) - math.log(n)
-    spread = spread + (spread.clamp_min(0) - spread).detach()  # rounding may leave −1e-8 where all positives agree
-    m = s.mean_m
-    weighted = math.log(m - alpha) - math.log(m - 1) - math.log(alpha)
-    return spread + F.softplus(logsumexp(s.neg_lse, 0) + weighted - logsumexp(s.pos, 0), threshold=50)
+    mean, positives = _mean(s.pos, group), _lse(s.pos, group)
+    spread = non_negative(positives - mean - math.log(group.n if group else s.n))
+    m = _mean_m(s, group)
+    weighted = math.log((m - alpha) / (m - 1)) - math.log(alpha)
+    return spread + F.softplus(_lse(s.neg_lse, group) + weighted - positives, threshold=50)
+
+
+def non_negative(x: Tensor) -> Tensor:
+    """x, known to be ≥ 0, without the −1e−8 that rounding may leave; the gradient stays that of x."""
+    return x + (x.clamp_min(0) - x).detach()
 
 
 #: name → its distance to the ceiling. A new objective is one row here and its range in `bounds`.
-OBJECTIVES: dict[str, Callable[[Scores, float], Tensor]] = {"cpc": _cross_entropy, "ml_cpc": _kl}
+OBJECTIVES: dict[str, Callable[..., Tensor]] = {"cpc": _cross_entropy, "ml_cpc": _kl}
 
 
 def normalise(objective: str) -> str:
     """'ml-cpc' as on a command line, 'ml_cpc' as in code."""
     name = objective.replace("-", "_").lower()
     if name not in OBJECTIVES:
-        raise ValueError(
-            f"objective is {objective!r}, which is not known: write one of {', '.join(map(repr, OBJECTIVES))}"
-        )
+        known = ", ".join(map(repr, OBJECTIVES))
+        raise ValueError(f"objective is {objective!r}, which is not known: write one of {known}")
     return name
