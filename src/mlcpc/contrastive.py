@@ -252,15 +252,19 @@ class ContrastiveLoss(nn.Module):
         negative_ids: Tensor | None = None,
         indices: Tensor | None = None,
         details: bool = False,
+        temperature: float | Tensor | None = None,
     ) -> Any:
-        """The loss (or `Details`) of (n, d) queries and their (n, d) keys; see `contrastive_loss`."""
+        """The loss (or `Details`) of (n, d) queries and their (n, d) keys; see `contrastive_loss`.
+
+        `temperature` overrides the module's own, for models that learn it themselves.
+        """
         return contrastive_loss(
             queries,
             keys,
             negatives,
             objective=self.objective,
             alpha=self.current_alpha(),
-            temperature=self.temperature,
+            temperature=self.temperature if temperature is None else temperature,
             labels=labels,
             ids=ids,
             negative_ids=negative_ids,
