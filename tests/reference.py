@@ -1,4 +1,4 @@
-"""The slow, obvious twins: Eq. 3 to 7 as printed, in loops, by plain probabilities' logarithms in float64.
+"""The slow, obvious twins: Eq. 4 to 6 as printed, in loops, by plain probabilities' logarithms in float64.
 
 Everything fast is tested against these, value and gradient. They take the explicit negatives of every row.
 """
@@ -23,7 +23,7 @@ def log_sum_exp(terms: Sequence[Tensor]) -> Tensor:
 
 
 def l_alpha(pos: Tensor, neg: Tensor, alpha: float) -> Tensor:
-    """Eq. 3: mean over i of log( m g_ii / (α g_ii + β Σ_j g_ij) )."""
+    """Eq. 4: mean over i of log( m g_ii / (α g_ii + β Σ_j g_ij) )."""
     n, m = len(pos), neg.shape[1] + 1
     beta = (m - alpha) / (m - 1)
     total = torch.zeros((), dtype=torch.float64)
@@ -34,7 +34,7 @@ def l_alpha(pos: Tensor, neg: Tensor, alpha: float) -> Tensor:
 
 
 def j_alpha(pos: Tensor, neg: Tensor, alpha: float) -> Tensor:
-    """Eq. 7: mean over i of log( n m g_ii / (α Σ_j g_jj + β Σ_j Σ_k g_jk) )."""
+    """Eq. 6: mean over i of log( n m g_ii / (α Σ_j g_jj + β Σ_j Σ_k g_jk) )."""
     n, m = len(pos), neg.shape[1] + 1
     beta = (m - alpha) / (m - 1)
     terms = [pos[j] + math.log(alpha) for j in range(n)]
@@ -65,8 +65,8 @@ OBJECTIVES = {"cpc": l_alpha, "ml_cpc": j_alpha}
 def pair_lists(pos: list[Tensor], neg: list[list[Tensor]], objective: str, alpha: float) -> Tensor:
     """ceiling − objective where every positive has a list of negatives of its own, of any length.
 
-    L: the mean over positives of log(m_i/α) − Eq. 3 with m_i = 1 + the length of its list.
-    J: Eq. 7 over all positives and all lists, with m = 1 + the mean length.
+    L: the mean over positives of log(m_i/α) − Eq. 4 with m_i = 1 + the length of its list.
+    J: Eq. 6 over all positives and all lists, with m = 1 + the mean length.
     """
     n = len(pos)
     if objective == "cpc":

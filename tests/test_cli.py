@@ -1,5 +1,6 @@
 """The command line as a person meets it."""
 
+import json
 import subprocess
 import sys
 
@@ -17,6 +18,8 @@ from mlcpc.cli import main
         (["bounds", "--m", "x", "--n", "3"], "--m: invalid literal"),
         (["bounds", "--m", "1", "--n", "3"], "m is 1: a row needs"),
         (["bounds", "--m", "4", "--n", "3", "--alpha", "7"], "alpha is 7.0 but must lie"),
+        (["reproduce", "all", "--scale", "nope"], "scale is 'nope'"),
+        (["bounds", "--m", "4", "--n", "3", "--alpha", "4"], "alpha is 4.0 but must lie"),
         (["frobnicate"], "frobnicate"),
         ([], "reproduce, demo, bounds"),
         (["demo", "--out", "/dev/null/x"], "/dev/null"),
@@ -46,6 +49,39 @@ def test_reproduce_writes_where_it_says(tmp_path, capsys, monkeypatch) -> None:
     assert main(["reproduce", "figure2", "--scale", "smoke"]) == 0
     assert "results/figure2/smoke/figure2.svg" in capsys.readouterr().out
     assert (tmp_path / "results/figure2/smoke/figure2.svg").exists()
+
+
+def test_a_broken_result_is_named(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["reproduce", "figure1", "--scale", "smoke"]) == 0
+    (stored,) = (tmp_path / "runs").rglob("result.json")
+    for text in ("", "[]", "{}"):
+        stored.write_text(text)
+        capsys.readouterr()
+        assert main(["reproduce", "figure1", "--scale", "smoke"]) == 2
+        error = capsys.readouterr().err.strip()
+        assert str(stored.relative_to(tmp_path)) in error
+        assert "delete the file" in error
+
+
+def test_a_failed_check_is_exit_code_1(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    main(["reproduce", "figure1", "--scale", "smoke"])
+    (stored,) = (tmp_path / "runs").rglob("result.json")
+    result = json.loads(stored.read_text())
+    for row in result["rows"]:
+        row["mean"] = 0.7
+    stored.write_text(json.dumps(result))
+    assert main(["reproduce", "figure1", "--scale", "smoke"]) == 1
+
+
+def test_interrupted_is_130(monkeypatch, capsys) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("mlcpc.cli.reproduce", stop)
+    assert main(["reproduce", "figure1", "--scale", "smoke"]) == 130
+    assert "finished runs are kept" in capsys.readouterr().err
 
 
 def test_as_a_module() -> None:

@@ -10,7 +10,19 @@ from hypothesis import strategies as st
 
 import reference
 from cases import CASES, Case
-from mlcpc import GuaranteeWarning, Scores, alpha_min, ceiling, cpc, from_logits, in_batch, loss, ml_cpc, paired
+from mlcpc import (
+    GuaranteeWarning,
+    Scores,
+    alpha_min,
+    ceiling,
+    cpc,
+    from_logits,
+    geometric,
+    in_batch,
+    loss,
+    ml_cpc,
+    paired,
+)
 from mlcpc.objectives import OBJECTIVES
 
 FAST = {"cpc": cpc, "ml_cpc": ml_cpc}
@@ -132,13 +144,40 @@ def test_the_guarantee_is_said_once_however_alpha_moves() -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
         for step in range(50):
-            loss(s, "ml_cpc", 0.01 + step / 1000)
+            loss(in_batch(torch.randn(8 + step, 8 + step)), "ml_cpc", 0.001 + step / 10000)
     assert [w.category for w in caught] == [GuaranteeWarning]
     assert caught[0].filename == __file__
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         loss(s, "ml_cpc", alpha_min(8, 8))
         cpc(s, 4.0)
+        loss(in_batch(torch.randn(20, 20)), "ml_cpc", geometric(10, 0.1)(0))  # 10.000000000000007
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_float32_keeps_its_digits(objective: str) -> None:
+    """A common level of 1e4, all positives equal, odds between 20 and 50: where careless forms lose them."""
+    for pos in (torch.randn(64) + 1e4, torch.full((7,), 1e6 + 0.1), torch.full((9,), 3.3)):
+        neg = pos[:, None] + torch.randn(len(pos), 5) - 2
+        got = loss(paired(pos, neg), objective, 0.5).item()
+        wanted = loss(paired(pos.double(), neg.double()), objective, 0.5).item()
+        assert got == pytest.approx(wanted, abs=1e-6 + 1.5e-7 * float(pos.max()))  # one rounding of the inputs' level
+        assert got >= 0
+    steep = paired(torch.zeros(3, dtype=torch.float64), torch.full((3, 1), 21.0, dtype=torch.float64))
+    exact = math.log1p(math.exp(-21.0)) + 21
+    assert loss(steep, objective).item() == pytest.approx(exact, rel=1e-13)
+
+
+def test_equal_positives_never_give_a_negative_loss() -> None:
+    for value in torch.linspace(-9, 9, 200):
+        for n in (3, 5, 7):
+            s = paired(value.expand(n), (value - 80).expand(n, 2))
+            assert loss(s, "ml_cpc", 1.0).item() >= 0
+
+
+def test_mixed_formats_meet_in_the_wider() -> None:
+    s = paired(torch.zeros(2), torch.zeros(2, 3, dtype=torch.float64))
+    assert s.pos.dtype == s.neg_lse.dtype == torch.float64
 
 
 NAN, INF = math.nan, math.inf
@@ -159,7 +198,7 @@ BAD = {
         "no columns.*at least one negative",
     ),
     "one column": (lambda: from_logits(torch.zeros(2, 1)), ValueError, "at least one negative"),
-    "no columns at all": (lambda: from_logits(torch.zeros(2, 0)), ValueError, "give pos as"),
+    "no columns at all": (lambda: from_logits(torch.zeros(2, 0)), ValueError, r"\(2, 0\).*column 0"),
     "n = 0": (lambda: paired(torch.zeros(0), torch.zeros(0, 3)), ValueError, "empty.*n = 0"),
     "lengths": (lambda: paired(torch.zeros(2), torch.zeros(3, 3)), ValueError, r"\(2,\).*\(3, 3\)"),
     "lengths in Scores": (lambda: Scores(torch.zeros(2), torch.zeros(3), 4), ValueError, "2 entries and neg_lse 3"),
@@ -175,6 +214,20 @@ BAD = {
     "alpha = m": (lambda: loss(in_batch(torch.zeros(2, 2)), alpha=2.0), ValueError, "alpha is 2.0"),
     "alpha < 0": (lambda: ml_cpc(in_batch(torch.zeros(2, 2)), -1.0), ValueError, "alpha is -1.0"),
     "alpha NaN": (lambda: ml_cpc(in_batch(torch.zeros(2, 2)), NAN), ValueError, "alpha is nan"),
+    "a list": (lambda: in_batch([[0.0]]), TypeError, "scores is a list.*as_tensor"),
+    "a matrix for scores": (lambda: loss(torch.zeros(3, 3)), TypeError, "scores are a Tensor.*in_batch"),
+    "alpha as text": (lambda: cpc(in_batch(torch.zeros(2, 2)), "0.5"), TypeError, "alpha is '0.5'"),
+    "no objective": (lambda: loss(in_batch(torch.zeros(2, 2)), 0.5), ValueError, "objective is 0.5"),
+    "-inf positive": (lambda: paired(torch.tensor([-INF]), torch.zeros(1, 1)), ValueError, "row 0 is -inf"),
+    "sparse": (lambda: in_batch(torch.eye(2).to_sparse()), TypeError, "sparse"),
+    "fractional m": (lambda: Scores(torch.zeros(2), torch.zeros(2), 2.5), TypeError, "m is 2.5"),
+    "m per row": (lambda: Scores(torch.zeros(2), torch.zeros(2), torch.tensor([3, 1])), ValueError, "m of row 1 is 1"),
+    "m of wrong length": (lambda: Scores(torch.zeros(2), torch.zeros(2), torch.tensor([3])), ValueError, r"\(1,\)"),
+    "alpha above the smallest m": (
+        lambda: cpc(Scores(torch.zeros(2), torch.zeros(2), torch.tensor([2, 9])), 3.0),
+        ValueError,
+        "m = 2",
+    ),
     "objective": (lambda: loss(in_batch(torch.zeros(2, 2)), "nce"), ValueError, "'nce'.*'cpc', 'ml_cpc'"),
 }
 

@@ -1,6 +1,8 @@
 """From embeddings to a `Batch`: which rows are told from which keys, checked and ready for either engine."""
 
+import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import torch
@@ -92,22 +94,33 @@ Part = Shared | Indexed | Each
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """n rows with scaled queries (n, d) and their positives' scores (n,), and where their negatives come from.
+    """n rows, scaled queries (n, d) and the keys (n, d) they belong to, and where their negatives come from.
 
     `trained` are the keys that need a gradient; `others` are constants, or need none of the tiled engine's care.
     """
 
     q: Tensor
-    pos: Tensor
+    partners: Tensor
     trained: Shared | None
     others: tuple[Part, ...]
     m: int | Tensor
     ranks: Group | None
 
+    @cached_property
+    def pos(self) -> Tensor:
+        """The positives' scores, (n,), in float32 or float64 whatever the products use."""
+        scores: Tensor = torch.linalg.vecdot(self.q, self.partners)
+        return scores
+
     @property
     def n(self) -> int:
         """Positives of the global batch."""
-        return len(self.pos) if self.ranks is None else self.ranks.n
+        return len(self.q) if self.ranks is None else self.ranks.n
+
+    @property
+    def mean_m(self) -> float:
+        """Candidates per row, averaged where rows differ."""
+        return float(self.m.double().mean()) if isinstance(self.m, Tensor) else float(self.m)
 
 
 def assemble(
@@ -132,9 +145,9 @@ def assemble(
     if ids is not None and ids.shape != (n,):
         raise ValueError(f"ids have shape {tuple(ids.shape)} but must be ({n},): one for each pair")
     _check_choices(layout, extra, in_batch, indices)
-    pos, diagonals = torch.linalg.vecdot(q, k), [(0, n, 0)]
+    partners, diagonals = k, [(0, n, 0)]
     if layout == "two-view":
-        q, pos = torch.cat([q, k]), torch.cat([pos, pos])
+        q, partners = torch.cat([q, k]), torch.cat([k, q])
         k, ids = q, None if ids is None else torch.cat([ids, ids])
         diagonals = [(0, 2 * n, 0), (0, n, n), (n, 2 * n, 0)]
     ranks = None if group is None else Group(group, len(q), q.device)
@@ -147,7 +160,7 @@ def assemble(
         parts.append(_given(extra, ids, negative_ids, indices, plain, len(q), ranks))
     trained, others = _split(parts, ids)
     m = _candidates(parts, len(q))
-    return Batch(q * scale, pos * scale, trained, tuple(others), m, ranks)
+    return Batch(q * scale, partners, trained, tuple(others), m, ranks)
 
 
 def embeddings(
@@ -158,9 +171,7 @@ def embeddings(
     present = {name: x for name, x in given.items() if x is not None}
     for name, x in present.items():
         check_float(name, x)
-        if x.device.type == "cpu" and not torch.compiler.is_compiling() and not x.isfinite().all():
-            row = int((~x.isfinite()).reshape(len(x), -1).any(1).nonzero()[0])
-            raise ValueError(f"row {row} of {name} is not finite (nan or infinity): look for it in the encoder")
+        check_finite(name, x)
     check_same_device(**present)
     if queries.ndim != 2 or (keys is not None and queries.shape != keys.shape):
         other = "" if keys is None else f" and keys {tuple(keys.shape)}"
@@ -182,6 +193,20 @@ def embeddings(
     if normalize:
         wide = {name: F.normalize(x, dim=-1) for name, x in wide.items()}
     return wide["queries"], wide.get("keys", wide["queries"]), wide.get("negatives"), dtype
+
+
+def check_finite(name: str, x: Tensor) -> None:
+    """No NaN, no infinity. Left out on a GPU: looking would stall its queue."""
+    if (
+        x.device.type != "cpu"
+        or torch.compiler.is_compiling()
+        or math.isfinite(x.detach().sum(dtype=torch.float64).item())
+    ):
+        return
+    bad = ~x.detach().isfinite()
+    if bad.any():  # a sum may overflow where no entry did
+        row = int(bad.reshape(len(x), -1).any(1).nonzero()[0])
+        raise ValueError(f"row {row} of {name} is not finite (nan or infinity): look for it in the encoder")
 
 
 def check_integers(name: str, x: Tensor | None, device: torch.device) -> None:

@@ -10,6 +10,7 @@ exceed the true value is the paper's Theorem 2, whose proof allows (see docs/pap
 
 import math
 import warnings
+from numbers import Real
 
 import torch
 
@@ -42,7 +43,7 @@ def ceiling(m: float, alpha: float = 1.0) -> float:
     """
     _check_sizes(m)
     _check_inside(alpha, m)
-    return math.log(m / alpha)
+    return math.log(m) - math.log(alpha)
 
 
 def is_lower_bound(alpha: float, m: float, n: int, objective: str = "ml_cpc") -> bool:
@@ -55,32 +56,43 @@ def is_lower_bound(alpha: float, m: float, n: int, objective: str = "ml_cpc") ->
     """
     _check_sizes(m, n)
     _check_inside(alpha, m)
-    return _lowest(objective, m, n) <= alpha <= m / 2
+    return _lowest(normalise(objective), m, n) <= alpha <= m / 2
 
 
 def check_alpha(alpha: float, m: float, n: int, objective: str, stacklevel: int = 2) -> None:
     """Raise where α has no meaning; warn where it voids the guarantee.
 
-    The text names the range but not α, so Python's own filter says it once per call site even while a schedule moves.
+    The text holds no numbers, so Python's own filter says it once per call site while α, m or n move. The range gets a
+    slack of rounding size, for schedules whose ends are the range's.
     """
-    if not is_lower_bound(alpha, m, n, objective) and not torch.compiler.is_compiling():
-        low, high = _lowest(objective, m, n), m / 2
-        bound = (
-            f"{objective} is guaranteed to be a lower bound for alpha in [{low:.6g}, {high:.6g}] (m = {m:g}, n = {n})"
-        )
+    name = normalise(objective)
+    inside = is_lower_bound(alpha, m, n, name) or any(
+        math.isclose(alpha, end, rel_tol=1e-9) for end in (_lowest(name, m, n), m / 2)
+    )
+    if not inside and not torch.compiler.is_compiling():
         warnings.warn(
-            f"{bound}; outside, its value may exceed the truth. Take an alpha inside, or silence GuaranteeWarning.",
+            f"{name} with this alpha is not guaranteed to be a lower bound: it is for alpha in {_RANGES[name]}, and "
+            "outside its value may exceed the truth. mlcpc.is_lower_bound(alpha, m, n, objective) tells; "
+            "GuaranteeWarning can be silenced",
             GuaranteeWarning,
             stacklevel=stacklevel + 1,
         )
 
 
-def _lowest(objective: str, m: float, n: int) -> float:
-    if objective == "ml_cpc":
-        return alpha_min(m, n)
-    if objective == "cpc":
-        return 1.0
-    raise ValueError(f"objective is {objective!r}, which is not known: write 'ml_cpc' or 'cpc'")
+_RANGES = {"cpc": "[1, m/2]", "ml_cpc": "[m/(n(m-1)+1), m/2]"}
+
+
+def normalise(objective: str) -> str:
+    """'ml-cpc' as on a command line, 'ml_cpc' as in code."""
+    name = objective.replace("-", "_").lower() if isinstance(objective, str) else objective
+    if name not in _RANGES:
+        known = ", ".join(map(repr, _RANGES))
+        raise ValueError(f"objective is {objective!r}, which is not known: write one of {known}")
+    return name
+
+
+def _lowest(name: str, m: float, n: int) -> float:
+    return alpha_min(m, n) if name == "ml_cpc" else 1.0
 
 
 def _check_sizes(m: float, n: int = 1) -> None:
@@ -91,6 +103,8 @@ def _check_sizes(m: float, n: int = 1) -> None:
 
 
 def _check_inside(alpha: float, m: float) -> None:
+    if not isinstance(alpha, Real):
+        raise TypeError(f"alpha is {alpha!r} but must be a number; schedules and strings are for ContrastiveLoss")
     if not 0 < alpha < m:
         raise ValueError(
             f"alpha is {alpha} but must lie strictly between 0 and m = {m:g}: 1 is the plain objective, "

@@ -22,6 +22,7 @@ from rich.table import Table
 
 import mlcpc
 from mlcpc.bounds import alpha_min, ceiling, is_lower_bound
+from mlcpc.config import InputError
 from mlcpc.objectives import label
 from mlcpc.reproduce import TARGETS, Check, reproduce
 from mlcpc.reproduce.target import Tick
@@ -50,7 +51,11 @@ class Reproduce:
         names = _known(self.target, [*TARGETS, "all"], "target")
         chosen = list(TARGETS) if names == "all" else [names]
         if names == "all":
-            chosen = [name for name in chosen if self.scale in TARGETS[name].scales]
+            _known(self.scale, sorted({scale for target in TARGETS.values() for scale in target.scales}), "scale")
+            without = [name for name in chosen if self.scale not in TARGETS[name].scales]
+            if without:
+                print(f"mlcpc: {', '.join(without)}: no {self.scale} scale, left out", file=sys.stderr)
+            chosen = [name for name in chosen if name not in without]
         for name in chosen:
             _known(self.scale, list(TARGETS[name].scales), f"scale of {name}")
         return _reproduce([(name, self.scale) for name in chosen], self.out, self.runs, self.bits)
@@ -84,14 +89,20 @@ class Bounds:
     """show bits instead of nats"""
 
     def __call__(self) -> int:
+        try:
+            return self._show()
+        except ValueError as error:  # whatever these functions refuse came from the command line
+            raise InputError(str(error)) from error
+
+    def _show(self) -> int:
         lowest = alpha_min(self.m, self.n)
         table = Table(
             "α", f"ceiling ({'bits' if self.bits else 'nats'})", "ML-CPC is a lower bound", "CPC is a lower bound"
         )
-        for alpha in sorted({lowest, 1.0, self.m / 2, *self.alpha} - {float(self.m)}):
+        for alpha in sorted({lowest, min(1.0, self.m / 2), self.m / 2, *self.alpha}):
             top = ceiling(self.m, alpha) / (math.log(2) if self.bits else 1)
             words = ["yes" if is_lower_bound(alpha, self.m, self.n, name) else "no" for name in ("ml_cpc", "cpc")]
-            table.add_row(f"{alpha:.6g}" + (" = α_{m,n}" if alpha == lowest else ""), f"{top:.3f}", *words)
+            table.add_row(f"{alpha!r}" + (" = α_{m,n}" if alpha == lowest else ""), f"{top:.3f}", *words)
         Console().print(table)
         return 0
 
@@ -107,6 +118,9 @@ COMMANDS: Any = (
 def main(arguments: list[str] | None = None) -> int:
     """Run one command. Exit code 0: done; 1: a check failed; 2: bad input, said in one line; 130: interrupted."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    for stream in (sys.stdout, sys.stderr):  # a terminal without α shows a ? rather than a traceback
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     if arguments in (["--version"], ["-V"]):
         print(f"mlcpc {mlcpc.__version__}")
         return 0
@@ -114,7 +128,7 @@ def main(arguments: list[str] | None = None) -> int:
         with _one_line_errors():
             command: Reproduce | Demo | Bounds = tyro.cli(COMMANDS, prog="mlcpc", description=ABOUT, args=arguments)
         return command()
-    except (ValueError, TypeError, OSError) as error:
+    except (InputError, OSError) as error:
         print(f"mlcpc: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -139,7 +153,7 @@ def _one_line_errors() -> Iterator[None]:
 
 def _known(value: str, choices: list[str], what: str) -> str:
     if value not in choices:
-        raise ValueError(f"{what} is {value!r}, which is not known: write one of {', '.join(choices)}")
+        raise InputError(f"{what} is {value!r}, which is not known: write one of {', '.join(choices)}")
     return value
 
 

@@ -5,7 +5,11 @@ import hashlib
 import json
 from typing import Any
 
-__all__ = ["run_id", "to_dict"]
+__all__ = ["InputError", "run_id", "to_dict"]
+
+
+class InputError(ValueError):
+    """What a person gave is wrong; the command line says it in one line and exits with 2."""
 
 
 def to_dict(config: Any) -> dict[str, Any]:

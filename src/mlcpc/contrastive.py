@@ -6,19 +6,21 @@ autograd and so can be differentiated twice. Both are tested against each other 
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from mlcpc.batches import Batch, Engine, Layout, Shared, assemble
-from mlcpc.bounds import check_alpha, is_lower_bound
+from mlcpc.bounds import check_alpha, is_lower_bound, normalise
 from mlcpc.labels import multi_positive
-from mlcpc.objectives import OBJECTIVES, log_odds, normalise, top
-from mlcpc.schedules import Alpha, parse_alpha
-from mlcpc.scores import Scores, logsumexp
-from mlcpc.streaming import Watch, both_ways, row_losses, total_lse
+from mlcpc.objectives import OBJECTIVES, log_odds, top
+from mlcpc.schedules import Alpha, Schedule, parse_alpha
+from mlcpc.scores import Scores, check_float, logsumexp
+from mlcpc.streaming import Watch, both_ways, row_losses, square_loss, total_lse
 
 __all__ = ["ContrastiveLoss", "Details", "contrastive_loss"]
 
@@ -99,8 +101,10 @@ def contrastive_loss(
     name = normalise(objective)
     if engine not in ("tiled", "dense"):
         raise ValueError(f"engine is {engine!r}, which is not known: write 'tiled' or 'dense'")
-    if not isinstance(temperature, Tensor) and not temperature > 0:
-        raise ValueError(f"temperature is {temperature} but must be positive: write, say, 0.07")
+    _check_temperature(temperature)
+    check_float("queries", queries)
+    if keys is not None:
+        check_float("keys", keys)
     if labels is not None:
         clash = [what for what, x in (("negatives", negatives), ("ids", ids), ("group", group)) if x is not None]
         if clash:
@@ -113,6 +117,11 @@ def contrastive_loss(
         return _details(value, ceiling, alpha, name, m, n, None, None) if details else value
     if keys is None:
         raise ValueError("keys are missing: give the (n, d) partners of the queries, or labels for a single set")
+    plain = all(x is None for x in (negatives, ids, negative_ids, indices, in_batch, group)) and not details
+    if plain and layout == "one-way" and engine == "tiled" and not isinstance(temperature, Tensor):
+        small = _small_square(queries, keys, name, alpha, temperature, normalize, stacklevel + 1)
+        if small is not None:
+            return small
     batch = assemble(
         queries,
         keys,
@@ -127,16 +136,24 @@ def contrastive_loss(
         group=group,
     )
     watch = Watch.over(batch.pos, batch.ranks) if details else None
-    s = Scores(batch.pos, torch.zeros_like(batch.pos), batch.m)
-    mean_m = s.mean_m
-    check_alpha(alpha, mean_m, batch.n, name, stacklevel=stacklevel + 1)
+    check_alpha(alpha, batch.mean_m, batch.n, name, stacklevel=stacklevel + 1)
     value = _evaluate(batch, name, alpha, layout, engine, watch)
     if batch.ranks is not None:
         value = batch.ranks.for_ddp(value)
     if watch is None:
         return value
     rates = watch.accuracies(batch.pos, batch.ranks)
-    return _details(value, top(s, alpha, name, batch.ranks), alpha, name, mean_m, batch.n, *rates)
+    ceiling = top(Scores(batch.pos, torch.zeros_like(batch.pos), batch.m), alpha, name, batch.ranks)
+    return _details(value, ceiling, alpha, name, batch.mean_m, batch.n, *rates)
+
+
+def _check_temperature(temperature: float | Tensor) -> None:
+    if isinstance(temperature, Tensor):
+        if temperature.device.type != "cpu" or torch.compiler.is_compiling():
+            return
+        temperature = temperature.item()
+    if not isinstance(temperature, Real) or not 0 < temperature < math.inf:
+        raise ValueError(f"temperature is {temperature!r} but must be a positive number: write, say, 0.07")
 
 
 def _details(
@@ -169,6 +186,24 @@ def _evaluate(batch: Batch, name: str, alpha: float, layout: Layout, engine: Eng
     return OBJECTIVES[name](Scores(batch.pos, each, batch.m), alpha, batch.ranks)
 
 
+def _small_square(
+    q: Tensor, k: Tensor, name: str, alpha: float, temperature: float, normalize: bool, stacklevel: int
+) -> Tensor | None:
+    """The loss of plain in-batch pairs up to a million logits, in few kernels; None where it is not that simple.
+
+    Anything odd (shapes, values, an α out of place) is left to the general path, which explains it.
+    """
+    n = len(q) if q.ndim == 2 else 0
+    alike = q.shape == k.shape and q.device == k.device and q.dtype == k.dtype and q.dtype.is_floating_point
+    if not alike or not 2 <= n <= 1024 or not 0 < alpha < n or torch.is_autocast_enabled(q.device.type):
+        return None
+    value = square_loss(q, k, alpha, name == "ml_cpc", 1 / temperature, normalize, q.dtype)
+    if value is None or (value.device.type == "cpu" and not torch.compiler.is_compiling() and not value.isfinite()):
+        return None
+    check_alpha(alpha, n, n, name, stacklevel=stacklevel + 1)
+    return value
+
+
 def _symmetric(batch: Batch, alpha: float, engine: Engine, watch: Watch | None) -> Tensor:
     """The mean of both directions' cross entropies."""
     part, ranks, offset = batch.trained or batch.others[0], batch.ranks, _offset(batch, alpha)
@@ -196,7 +231,8 @@ class ContrastiveLoss(nn.Module):
     alpha        a number, "0.05", or a schedule such as "10:0.1"; then set `loss.progress = step / total_steps`
     temperature  positive; with learn_temperature=True it is where a learnt one starts (never below 0.01)
 
-    The other settings, and what forward takes, are those of `contrastive_loss`.
+    The other settings, and what forward takes, are those of `contrastive_loss`. NaN and infinite embeddings raise on a
+    CPU; on a GPU, where looking would stall the queue of kernels, they give a NaN loss.
 
     >>> loss = ContrastiveLoss()
     >>> queries, keys = torch.randn(8, 16, requires_grad=True), torch.randn(8, 16)
@@ -218,9 +254,8 @@ class ContrastiveLoss(nn.Module):
     ) -> None:
         super().__init__()
         self.objective = normalise(objective)
-        self.alpha = parse_alpha(alpha)
-        if not temperature > 0:
-            raise ValueError(f"temperature is {temperature} but must be positive: write, say, 0.07")
+        self.alpha = alpha
+        _check_temperature(temperature)
         start = torch.tensor(-math.log(temperature))
         self.log_scale = nn.Parameter(start) if learn_temperature else None
         self.fixed_temperature = float(temperature)
@@ -233,6 +268,15 @@ class ContrastiveLoss(nn.Module):
         }
         #: training progress in [0, 1]; only a schedule needs it
         self.progress: float | None = None
+
+    @property
+    def alpha(self) -> Callable[[float], float]:
+        """The schedule; assign a number, a string or a function."""
+        return self._alpha
+
+    @alpha.setter
+    def alpha(self, alpha: Alpha) -> None:
+        self._alpha = parse_alpha(alpha)
 
     @property
     def temperature(self) -> float | Tensor:
@@ -278,13 +322,12 @@ class ContrastiveLoss(nn.Module):
         """α at `progress`."""
         if self.progress is not None:
             return self.alpha(self.progress)
+        if isinstance(self.alpha, Schedule) and self.alpha.high == self.alpha.low:
+            return self.alpha.high
         start, end = self.alpha(0.0), self.alpha(1.0)
-        if start != end:
-            raise ValueError(
-                f"alpha is a schedule from {start:g} to {end:g}: "
-                "set loss.progress = step / total_steps before each call"
-            )
-        return start
+        raise ValueError(
+            f"alpha is a schedule from {start:g} to {end:g}: set loss.progress = step / total_steps before each call"
+        )
 
     def extra_repr(self) -> str:
         chosen = ", ".join(f"{key}={value!r}" for key, value in self.settings.items() if value is not None)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mlcpc.objectives import normalise
+from mlcpc.bounds import normalise
 
 __all__ = ["Moments", "binary_moments", "entropy"]
 

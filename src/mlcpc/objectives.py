@@ -1,4 +1,4 @@
-"""CPC and ML-CPC, re-weighted by α, from `Scores` (the paper's Eq. 3 and 7).
+"""CPC and ML-CPC, re-weighted by α, from `Scores` (the paper's Eq. 4 and 6).
 
     L_α (cpc)     = mean_i [ pos_i − D_i ] + log m
     J_α (ml_cpc)  = mean_i pos_i − logsumexp_i D_i + log(n·m)
@@ -16,7 +16,7 @@ from typing import Any
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812  (torch's own habit)
 
-from mlcpc.bounds import check_alpha
+from mlcpc.bounds import check_alpha, normalise
 from mlcpc.distributed import Group
 from mlcpc.scores import Scores, logsumexp
 
@@ -24,7 +24,7 @@ __all__ = ["OBJECTIVES", "cpc", "label", "loss", "ml_cpc"]
 
 
 def cpc(s: Scores, alpha: float = 1.0, *, group: Any = None) -> Tensor:
-    """L_α, the re-weighted InfoNCE estimate in nats (Eq. 3). A lower bound for α in [1, m/2] only.
+    """L_α, the re-weighted InfoNCE estimate in nats (Eq. 4). A lower bound for α in [1, m/2] only.
 
     >>> import torch
     >>> s = Scores(torch.tensor([2.0, 2.0]), torch.tensor([0.0, 0.0]), m=2)
@@ -35,7 +35,7 @@ def cpc(s: Scores, alpha: float = 1.0, *, group: Any = None) -> Tensor:
 
 
 def ml_cpc(s: Scores, alpha: float = 1.0, *, group: Any = None) -> Tensor:
-    """J_α, the multi-label estimate in nats (Eq. 7). A lower bound for every α in [α_{m,n}, m/2].
+    """J_α, the multi-label estimate in nats (Eq. 6). A lower bound for every α in [α_{m,n}, m/2].
 
     >>> import torch
     >>> s = Scores(torch.tensor([2.0, 2.0]), torch.tensor([0.0, 0.0]), m=2)
@@ -56,7 +56,7 @@ def loss(s: Scores, objective: str = "ml_cpc", alpha: float = 1.0, *, group: Any
     >>> bool(torch.isclose(loss(s, "cpc"), torch.nn.functional.cross_entropy(torch.eye(2) * 2, torch.arange(2))))
     True
     """
-    name, ranks = normalise(objective), as_group(group, s.pos)
+    name, ranks = normalise(objective), as_group(group, check_scores(s).pos)
     check_alpha(alpha, s.mean_m, ranks.n if ranks else s.n, name, stacklevel=2)
     value = OBJECTIVES[name](s, alpha, ranks)
     return ranks.for_ddp(value) if ranks else value
@@ -73,10 +73,19 @@ def label(objective: str, alpha: str) -> str:
 
 
 def _reported(s: Scores, alpha: float, name: str, group: Any) -> Tensor:
-    ranks = as_group(group, s.pos)
+    ranks = as_group(group, check_scores(s).pos)
     check_alpha(alpha, s.mean_m, ranks.n if ranks else s.n, name, stacklevel=3)
     value = OBJECTIVES[name](s, alpha, ranks)
     return top(s, alpha, name, ranks) - (ranks.for_ddp(value) if ranks else value)
+
+
+def check_scores(s: Scores) -> Scores:
+    """Scores, not a bare matrix."""
+    if not isinstance(s, Scores):
+        raise TypeError(
+            f"the scores are a {type(s).__name__}: write mlcpc.in_batch(scores), from_logits or paired first"
+        )
+    return s
 
 
 def as_group(group: Any, rows: Tensor) -> Group | None:
@@ -88,7 +97,7 @@ def top(s: Scores, alpha: float, name: str, group: Group | None = None) -> float
     """The ceiling of these scores; L averages over rows, J has one m for the whole batch."""
     if name == "cpc" and isinstance(s.m, Tensor):
         return float(_mean(s.m.double().log(), group)) - math.log(alpha)
-    return math.log(_mean_m(s, group) / alpha)
+    return math.log(_mean_m(s, group)) - math.log(alpha)
 
 
 def log_odds(m: int | Tensor, alpha: float) -> float | Tensor:
@@ -115,18 +124,28 @@ def _lse(x: Tensor, group: Group | None) -> Tensor:
 
 
 def _cross_entropy(s: Scores, alpha: float, group: Group | None = None) -> Tensor:
+    if isinstance(s.m, Tensor) and not alpha < (fewest := float(s.m.min())):
+        raise ValueError(
+            f"alpha is {alpha} but must lie strictly between 0 and m = {fewest:g}, the smallest of all rows"
+        )
     offset = log_odds(s.m, alpha)
     offset = offset.to(s.pos.dtype) if isinstance(offset, Tensor) else offset
     return _mean(F.softplus(s.neg_lse + offset - s.pos, threshold=50), group)
 
 
 def _kl(s: Scores, alpha: float, group: Group | None = None) -> Tensor:
-    """log(Σ g / n) − mean log g  +  softplus(log of negatives over positives): two terms, each ≥ 0."""
-    mean, positives = _mean(s.pos, group), _lse(s.pos, group)
-    spread = non_negative(positives - mean - math.log(group.n if group else s.n))
-    m = _mean_m(s, group)
+    """log(Σ g / n) − mean log g  +  softplus(log of negatives over positives): two terms, each ≥ 0.
+
+    Scores are taken relative to the best positive, so that their common level costs no digits.
+    """
+    level = s.pos.detach().amax()
+    if group is not None:
+        level = group.stack(level).amax()
+    pos = s.pos - level
+    positives, m = _lse(pos, group), _mean_m(s, group)
+    spread = non_negative(positives - _mean(pos, group) - math.log(group.n if group else s.n))
     weighted = math.log((m - alpha) / (m - 1)) - math.log(alpha)
-    return spread + F.softplus(_lse(s.neg_lse, group) + weighted - positives, threshold=50)
+    return spread + F.softplus(_lse(s.neg_lse - level, group) + weighted - positives, threshold=50)
 
 
 def non_negative(x: Tensor) -> Tensor:
@@ -136,12 +155,3 @@ def non_negative(x: Tensor) -> Tensor:
 
 #: name → its distance to the ceiling. A new objective is one row here and its range in `bounds`.
 OBJECTIVES: dict[str, Callable[..., Tensor]] = {"cpc": _cross_entropy, "ml_cpc": _kl}
-
-
-def normalise(objective: str) -> str:
-    """'ml-cpc' as on a command line, 'ml_cpc' as in code."""
-    name = objective.replace("-", "_").lower()
-    if name not in OBJECTIVES:
-        known = ", ".join(map(repr, OBJECTIVES))
-        raise ValueError(f"objective is {objective!r}, which is not known: write one of {known}")
-    return name

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mlcpc.config import run_id, to_dict
+from mlcpc.config import InputError, run_id, to_dict
 
 __all__ = ["run_once", "write_json", "write_text"]
 
@@ -23,8 +23,7 @@ def run_once(config: Config, section: str, compute: Callable[[Config], dict[str,
     folder = root / section / run_id(config)
     done = folder / "result.json"
     if done.exists():
-        stored: dict[str, Any] = json.loads(done.read_text())
-        return stored
+        return _load(done)
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "config.json", to_dict(config))
     started = time.perf_counter()
@@ -33,6 +32,16 @@ def run_once(config: Config, section: str, compute: Callable[[Config], dict[str,
     result = {"config": to_dict(config), **result, "seconds": seconds, "environment": environment()}
     write_json(done, result)
     return result
+
+
+def _load(path: Path) -> dict[str, Any]:
+    try:
+        stored = json.loads(path.read_text())
+    except ValueError:
+        stored = None
+    if not isinstance(stored, dict) or not {"config", "seconds", "environment"} <= stored.keys():
+        raise InputError(f"{path} is not a finished run's result: delete the file to compute it again")
+    return stored
 
 
 def environment() -> dict[str, Any]:

@@ -5,6 +5,7 @@ bf16 and fp16 scores are accumulated in float32.
 """
 
 from dataclasses import dataclass
+from numbers import Integral
 
 import torch
 from torch import Tensor
@@ -40,13 +41,31 @@ class Scores:
         check_same_device(pos=self.pos, neg_lse=self.neg_lse)
         if len(self.pos) == 0:
             raise ValueError("the batch is empty (n = 0): give at least one positive pair")
+        self._check_m()
         if not isinstance(self.m, Tensor) and self.m < 2:
             raise ValueError(
                 f"m is {self.m}: there are no negatives, so nothing to tell apart. Give at least one a row"
             )
         check_values(self.pos, self.neg_lse)
-        object.__setattr__(self, "pos", widen(self.pos))
-        object.__setattr__(self, "neg_lse", widen(self.neg_lse))
+        common = torch.promote_types(widen(self.pos).dtype, widen(self.neg_lse).dtype)
+        object.__setattr__(self, "pos", self.pos.to(common))
+        object.__setattr__(self, "neg_lse", self.neg_lse.to(common))
+
+    def _check_m(self) -> None:
+        if not isinstance(self.m, Tensor):
+            if not isinstance(self.m, Integral):
+                raise TypeError(f"m is {self.m!r} but must be a whole number, or an (n,) tensor of them")
+            return
+        if self.m.shape != self.pos.shape or self.m.dtype.is_floating_point:
+            raise ValueError(
+                f"m has shape {tuple(self.m.shape)} and {self.m.dtype}: write (n,) integers, one m for each row"
+            )
+        check_same_device(pos=self.pos, m=self.m)
+        if self.m.device.type == "cpu" and not torch.compiler.is_compiling() and int(self.m.min()) < 2:
+            row = int(self.m.argmin())
+            raise ValueError(
+                f"m of row {row} is {int(self.m[row])}: every row needs at least one negative, so m is 2 or more"
+            )
 
     @property
     def n(self) -> int:
@@ -89,9 +108,12 @@ def from_logits(logits: Tensor) -> Scores:
     tensor([2.])
     """
     check_float("logits", logits)
-    if logits.ndim != 2:
-        raise ValueError(f"logits has shape {tuple(logits.shape)} but must be (n, m) with the positive in column 0")
-    return paired(logits[:, 0] if logits.shape[1] else logits.new_zeros(0), logits[:, 1:])
+    if logits.ndim != 2 or logits.shape[1] < 2:
+        raise ValueError(
+            f"logits has shape {tuple(logits.shape)} but must be (n, m): "
+            "the positive in column 0 and at least one negative"
+        )
+    return paired(logits[:, 0], logits[:, 1:])
 
 
 def paired(pos: Tensor, neg: Tensor) -> Scores:
@@ -100,6 +122,7 @@ def paired(pos: Tensor, neg: Tensor) -> Scores:
     >>> paired(torch.zeros(2), torch.zeros(2, 3)).m
     4
     """
+    check_float("pos", pos)
     check_float("neg", neg)
     if neg.ndim != 2 or pos.ndim != 1 or len(neg) != len(pos):
         raise ValueError(
@@ -124,7 +147,10 @@ def widen(x: Tensor) -> Tensor:
 
 
 def check_float(name: str, x: Tensor) -> None:
-    """Scores and embeddings are floating point."""
+    """Scores and embeddings are dense floating-point tensors."""
+    if not isinstance(x, Tensor) or x.layout != torch.strided:
+        kind = f"{x.layout} tensor" if isinstance(x, Tensor) else type(x).__name__
+        raise TypeError(f"{name} is a {kind} but must be a dense tensor: write torch.as_tensor({name}), or .to_dense()")
     if not x.dtype.is_floating_point:
         raise TypeError(f"{name} is a tensor of {x.dtype} but must be floating point: write {name}.float()")
 

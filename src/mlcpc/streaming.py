@@ -11,14 +11,16 @@ bound on the scores leaves room (`_fits`), nothing is subtracted before exp2; ot
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
-__all__ = ["Pairs", "Watch", "both_ways", "row_losses", "row_lse", "strips", "total_lse"]
+from mlcpc.scores import widen
+
+__all__ = ["Pairs", "Watch", "both_ways", "row_losses", "row_lse", "square_loss", "strips", "total_lse"]
 
 _LOG2E = 1 / math.log(2)
 
@@ -195,6 +197,21 @@ def strips(term: Callable[[Tensor, Tensor, int], Tensor], q: Tensor, k: Tensor) 
         return _apply(_Strips, q, k, term)
 
 
+def square_loss(
+    q: Tensor, k: Tensor, alpha: float, joint: bool, scale: float, normalize: bool, dtype: torch.dtype
+) -> Tensor | None:
+    """The whole loss of a square in-batch matrix as one tile, or None where exp2 would need a running maximum.
+
+    For small batches, in which the number of kernels counts and not their work: positives stay in the matrix, so their
+    gradients need no products of their own, and normalisation and its gradient are done here rather than by autograd.
+    """
+    with torch.autocast(q.device.type, enabled=False):
+        pairs = Pairs(bound=scale) if normalize else _bounded(widen(q.detach()) * scale, widen(k.detach()), Pairs())
+        if not _fits(q, k, pairs):
+            return None
+        return _apply(_Square, q, k, alpha, joint, scale, normalize, dtype)
+
+
 def _apply(function: type[torch.autograd.Function], *arguments: Any) -> Tensor:
     result: Tensor = function.apply(*arguments)  # type: ignore[no-untyped-call]
     return result
@@ -209,12 +226,20 @@ def _only_once() -> None:
         )
 
 
+def _bounded(q: Tensor, k: Tensor, pairs: Pairs) -> Pairs:
+    """With a bound on the scores; fp16 products that would overflow are made in float32."""
+    if pairs.bound is None:
+        pairs = replace(pairs, bound=float(q.norm(dim=1).max() * k.norm(dim=1).max()))  # Cauchy–Schwarz
+    assert pairs.bound is not None
+    if pairs.dtype == torch.float16 and pairs.bound * _LOG2E > 3e4:
+        pairs = replace(pairs, dtype=torch.float32)
+    return pairs
+
+
 def _fits(q: Tensor, k: Tensor, pairs: Pairs) -> bool:
     """Whether exp2 of every score, and the sum of all, stays inside the format's range with room to spare."""
-    bound = pairs.bound
-    if bound is None:
-        bound = float(q.norm(dim=1).max() * k.norm(dim=1).max())  # Cauchy–Schwarz
-    bits = bound * _LOG2E + math.log2(q.shape[0] * k.shape[0] + 1)
+    assert pairs.bound is not None
+    bits = pairs.bound * _LOG2E + math.log2(q.shape[0] * k.shape[0] + 1)
     if pairs.equal != -math.inf:
         bits += abs(pairs.equal) * _LOG2E
     return bits < (110 if q.dtype == torch.float32 else 1000)
@@ -281,6 +306,7 @@ class _Total(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, pairs: Pairs, watch: Watch | None) -> Tensor:
         need_q, need_k = ctx.needs_input_grad[:2]
+        pairs = _bounded(q, k, pairs)
         fits, operands = _fits(q, k, pairs), _Prepared(q, k, pairs)
         dq, dk = (torch.zeros_like(x) if need else None for x, need in ((q, need_q), (k, need_k)))
         shift, total = (0.0 if fits else -math.inf), q.new_zeros(())
@@ -318,11 +344,71 @@ class _Total(torch.autograd.Function):
         return None if dq is None else dq * g, None if dk is None else dk * g, None, None
 
 
+class _Square(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, q: Tensor, k: Tensor, alpha: float, joint: bool, scale: float, normalize: bool, dtype: torch.dtype
+    ) -> Tensor:
+        q, k = widen(q), widen(k)
+        if normalize:
+            lengths = [x.norm(dim=1, keepdim=True).clamp_min_(1e-12) for x in (q, k)]
+            q, k = q / lengths[0], k / lengths[1]
+        narrow = dtype != q.dtype
+        a, b = (q.to(dtype), k.to(dtype)) if narrow else (q, k)
+        s = a @ b.T
+        if narrow:
+            s = s.to(q.dtype)
+            s.diagonal().copy_(torch.linalg.vecdot(q, k))
+        loss, weights = _square_weights(s, alpha, joint, scale)
+        if narrow:
+            kind = _weights_dtype(dtype)
+            weights, a, b = weights.to(kind), a.to(kind), b.to(kind)
+        grads: list[Tensor | None] = [None, None]
+        for side, (w, other, own) in enumerate(((weights, b, q), (weights.T, a, k))):
+            if ctx.needs_input_grad[side]:
+                grad = (w @ other).to(own.dtype)
+                if normalize:
+                    grad.addcmul_(own, torch.linalg.vecdot(grad, own)[:, None], value=-1).div_(lengths[side])
+                grads[side] = grad
+        ctx.grads = grads
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, up: Tensor) -> Any:
+        _only_once()
+        return *(None if grad is None else grad * up for grad in ctx.grads), None, None, None, None, None
+
+
+def _square_weights(s: Tensor, alpha: float, joint: bool, scale: float) -> tuple[Tensor, Tensor]:
+    """The loss, and its gradient with respect to the unscaled scores s, which are overwritten."""
+    n = len(s)
+    log_odds = math.log((n - alpha) / (n - 1)) - math.log(alpha)
+    pos = s.diagonal() * scale
+    e = s.mul_(scale * _LOG2E).exp2_()
+    diagonal = e.diagonal()
+    if joint:
+        diagonal.mul_(math.exp(-log_odds))
+        total = e.sum()
+        loss = (total.log() - pos.mean()).add_(log_odds - math.log(n)).clamp_min_(0)
+        e.mul_(scale / total)
+        diagonal.sub_(scale / n)
+    else:
+        diagonal.zero_()
+        rows = e.sum(1)
+        odds = rows.log().sub_(pos).add_(log_odds)
+        loss = F.softplus(odds, threshold=50).mean()
+        g = odds.sigmoid_().mul_(scale / n)
+        e.mul_((g / rows)[:, None])
+        diagonal.copy_(g.neg_())
+    return loss, e
+
+
 class _Rows(torch.autograd.Function):
     """Online over tiles of constant keys; the gradient of a row is that row's mean key, scaled in the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, pairs: Pairs, watch: Watch | None) -> Tensor:
+        pairs = _bounded(q, k, pairs)
         fits, operands = _fits(q, k, pairs), _Prepared(q, k, pairs)
         mean = torch.zeros_like(q) if ctx.needs_input_grad[0] else None
         top = q.new_full((len(q), 1), 0.0 if fits else -math.inf)
@@ -357,6 +443,7 @@ class _Indexed(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, pairs: Pairs, watch: Watch | None, indices: Tensor) -> Tensor:
+        pairs = _bounded(q, k, pairs)
         operands = _Prepared(q, k, pairs)
         mean = torch.empty_like(q) if ctx.needs_input_grad[0] else None
         lse = q.new_empty(len(q))
@@ -405,6 +492,7 @@ class _RowLosses(torch.autograd.Function):
         watch: Watch | None,
     ) -> Tensor:
         need_q, need_k = ctx.needs_input_grad[:2]
+        pairs = _bounded(q, k, pairs)
         fits, operands = _fits(q, k, pairs), _Prepared(q, k, pairs)
         dq, dk = (torch.zeros_like(x) if need else None for x, need in ((q, need_q), (k, need_k)))
         loss, g, g_others = q.new_zeros(()), torch.empty_like(pos), torch.zeros_like(pos)
@@ -452,6 +540,7 @@ class _BothWays(torch.autograd.Function):
     def forward(
         ctx: Any, q: Tensor, k: Tensor, pos: Tensor, rows: Tensor, columns: Tensor, pairs: Pairs, watch: Any, group: Any
     ) -> Tensor:
+        pairs = _bounded(q, k, pairs)
         fits, operands = _fits(q, k, pairs), _Prepared(q, k, pairs)
         by_row, by_column = _normalisers(operands, len(q), len(k), fits, watch)
         if group is not None:
