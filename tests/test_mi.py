@@ -1,13 +1,51 @@
 """Tasks, critics and the staircase."""
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
 
-from mlcpc.mi.critics import Separable
+from mlcpc.bounds import ceiling
+from mlcpc.mi.by_hand import JointPass, carriers, estimates_and_gradients
+from mlcpc.mi.critics import Joint, Separable
 from mlcpc.mi.staircase import Staircase, climb
 from mlcpc.mi.tasks import correlated_gaussian, correlation
+from mlcpc.objectives import OBJECTIVES
+from mlcpc.scores import in_batch
+
+METHODS = [(name, alpha) for name in ("cpc", "ml_cpc") for alpha in (1.0, 0.1, 1e-4)]
+ALPHA = torch.tensor([alpha for _, alpha in METHODS], dtype=torch.float64)
+IS_CPC = torch.tensor([name == "cpc" for name, _ in METHODS])
+
+
+def slow_joint(critic: Joint, run: int, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """The concatenated pairs, one after the other, through the layers as the paper writes them."""
+    first = torch.cat([critic.of_x[run], critic.of_y[run]])
+    rows = []
+    for one in x:
+        pairs = torch.stack([torch.cat([one, other]) for other in y])
+        h1 = (pairs @ first + critic.bias1[run]).relu()
+        h2 = (h1 @ critic.weight2[run] + critic.bias2[run]).relu()
+        rows.append((h2 @ critic.weight3[run] + critic.bias3[run]).squeeze(1))
+    return torch.stack(rows)
+
+
+def joint_and_batch(n: int = 12) -> tuple[Joint, torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    critic = Joint(len(METHODS), 5, 16, generator).double()
+    x, y = correlated_gaussian(n, 5, 0.9, generator)
+    return critic, 3 * x.double(), 3 * y.double()
+
+
+def slow_step(critic: Joint, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """Estimates and gradients by autograd through the library's objectives."""
+    losses = [OBJECTIVES[name](in_batch(slow_joint(critic, i, x, y)), a) for i, (name, a) in enumerate(METHODS)]
+    gradients = torch.autograd.grad(sum(losses), list(critic.parameters()))
+    tops = [ceiling(len(x), alpha) for _, alpha in METHODS]
+    return torch.tensor([top - loss.item() for top, loss in zip(tops, losses, strict=True)], dtype=x.dtype), [
+        *gradients
+    ]
 
 
 @pytest.mark.parametrize("mi", [0.0, 0.5, 2, 10])
@@ -39,6 +77,125 @@ def test_batched_critics_are_independent_networks() -> None:
         assert weight.grad is not None
         assert weight.grad[1].abs().sum() > 0
         assert weight.grad[[0, 2]].abs().sum() == 0
+
+
+def test_joint_critic_is_an_mlp_on_every_concatenated_pair() -> None:
+    critic, x, y = joint_and_batch()
+    expected = torch.stack([slow_joint(critic, run, x, y) for run in range(len(METHODS))])
+    torch.testing.assert_close(critic(x, y), expected, atol=1e-12, rtol=1e-12)
+
+
+def test_estimates_and_gradients_are_the_objectives() -> None:
+    for scale in (1.0, 30.0):
+        scores = (scale * torch.randn(len(METHODS), 9, 9, dtype=torch.float64)).requires_grad_()
+        losses = [OBJECTIVES[name](in_batch(s), alpha) for s, (name, alpha) in zip(scores, METHODS, strict=True)]
+        (expected,) = torch.autograd.grad(sum(losses), scores)
+        estimates, gradients = estimates_and_gradients(scores.detach(), ALPHA, IS_CPC)
+        tops = torch.tensor([ceiling(9, alpha) for _, alpha in METHODS], dtype=torch.float64)
+        torch.testing.assert_close(estimates, tops - torch.stack(losses).detach(), atol=1e-10, rtol=1e-10)
+        torch.testing.assert_close(gradients, expected, atol=1e-12, rtol=1e-10)
+
+
+@pytest.mark.parametrize("neglect", [0.0, 1e-13])
+def test_joint_pass_equals_autograd(neglect: float) -> None:
+    critic, x, y = joint_and_batch()
+    estimates, expected = slow_step(critic, x, y)
+    by_hand = JointPass(critic, len(x), torch.float64, neglect)
+    for _ in range(2):  # buffers of an earlier batch must not show
+        torch.testing.assert_close(by_hand(x, y, ALPHA, IS_CPC), estimates, atol=1e-10, rtol=1e-10)
+        for parameter, gradient in zip(critic.parameters(), expected, strict=True):
+            torch.testing.assert_close(parameter.grad, gradient, atol=1e-10, rtol=1e-10)
+        by_hand(y, x, ALPHA, IS_CPC)
+
+
+def test_joint_pass_in_bfloat16_is_near() -> None:
+    critic, x, y = joint_and_batch(64)
+    estimates, expected = slow_step(critic, x, y)
+    by_hand = JointPass(critic.float(), len(x), torch.bfloat16, 2**-9)
+    near = by_hand(x.float(), y.float(), ALPHA.float(), IS_CPC).double()
+    torch.testing.assert_close(near, estimates, atol=0.01, rtol=0)
+    for (name, parameter), gradient in zip(critic.named_parameters(), expected, strict=True):
+        error = (parameter.grad.double() - gradient).flatten(1).norm(dim=1) / gradient.flatten(1).norm(dim=1)
+        if name != "bias3":  # softmax − label sums to 0; before training the other gradients nearly cancel too
+            assert error.max() < 0.1, name
+            assert error.median() < 0.01, name
+
+
+def test_what_is_neglected_weighs_no_more_than_its_share() -> None:
+    gradient = torch.randn(4000, dtype=torch.float64) * torch.logspace(-12, 0, 4000, dtype=torch.float64)
+    for neglect in (1e-6, 1e-3, 0.05):
+        kept = carriers(gradient, neglect)
+        assert kept is not None
+        lost = gradient.abs().sum() - gradient[kept].abs().sum()
+        assert 0 < lost <= neglect * gradient.abs().sum()
+        assert len(kept) < 0.9 * len(gradient)
+    assert carriers(gradient, 0.0) is None
+    assert carriers(torch.zeros(9), 0.01) is None
+    assert carriers(torch.ones(9), 0.01) is None
+
+
+SMALL = {
+    "methods": METHODS[::2],
+    "levels": (2.0, 6.0),
+    "steps": 12,
+    "hidden": 16,
+    "batch": 16,
+    "embedding": 8,
+    "dim": 5,
+}
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("stop", [0.02, 0.06, 0.3, 0.9])
+def test_an_interrupted_climb_ends_where_it_would_have_ended(precision: str, stop: float, tmp_path: Path) -> None:
+    config = Staircase(critics=("separable", "joint"), precision=precision, neglect=0.01, **SMALL)
+
+    def interrupt(done: float) -> None:
+        if done > stop:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        climb(config, interrupt, tmp_path, every=5)
+    climb(config, lambda _: None, tmp_path, every=5)
+    resumed, ticks = climb(config, lambda done: pytest.fail("trained again"), tmp_path, every=5), []
+    assert resumed["methods"] == climb(config, ticks.append)["methods"]
+    assert len(ticks) == 48
+    assert ticks == sorted(ticks)
+    assert ticks[-1] == 1
+    climb(config, lambda _: None, tmp_path / "whole", every=24)
+    for critic in config.critics:
+        one, other = (torch.load(folder / f"{critic}.pt")["curves"] for folder in (tmp_path, tmp_path / "whole"))
+        assert one.equal(other)
+
+
+def test_a_spoilt_checkpoint_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "separable.pt").write_bytes(b"not a checkpoint")
+    with pytest.raises(ValueError, match=r"separable.pt cannot be resumed .*: delete it to start over"):
+        climb(Staircase(**SMALL), folder=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"critics": ("bilinear",)}, "critic is 'bilinear'"),
+        ({"precision": "float8"}, "precision is 'float8'"),
+        ({"neglect": 0.5}, "neglect is 0.5"),
+    ],
+)
+def test_bad_configs_are_refused(wrong: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Staircase(**wrong)
+
+
+@pytest.mark.slow
+def test_bfloat16_climbs_as_float32_does() -> None:
+    """Same weights, same batches: plateaus agree far better than two seeds do."""
+    methods = (("cpc", 1.0), ("cpc", 0.01), ("ml_cpc", 1.0), ("ml_cpc", 0.01))
+    shape = {"methods": methods, "critics": ("joint",), "levels": (2.0, 6.0), "steps": 300}
+    exact = climb(Staircase(**shape))["methods"]
+    fast = climb(Staircase(precision="bfloat16", neglect=2**-9, **shape))["methods"]
+    for one, other in zip(exact, fast, strict=True):
+        assert one["plateau_mean"] == pytest.approx(other["plateau_mean"], abs=0.1)
 
 
 def test_training_side_by_side_changes_nothing() -> None:
