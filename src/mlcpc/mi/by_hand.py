@@ -22,6 +22,8 @@ __all__ = ["JointPass", "estimates_and_gradients"]
 
 _TILE = 1024
 """rows of the n² that go through the forward pass together: a tile stays in a core's cache"""
+_ROUND = 512
+"""the backward pass has a multiple of this many rows: matrix products prepare themselves anew for every new shape"""
 
 
 def estimates_and_gradients(scores: Tensor, alpha: Tensor, is_cpc: Tensor) -> tuple[Tensor, Tensor]:
@@ -91,7 +93,10 @@ class JointPass:
         h1, z2 = self.h1, self.z2
         kept = carriers(gradient, self.neglect)
         if kept is not None:
-            gradient, inputs, h1, z2 = (t.index_select(0, kept) for t in (gradient, inputs, h1, z2))
+            padding = kept.new_zeros(-len(kept) % _ROUND)
+            rows = torch.cat([kept, padding])
+            gradient, inputs, h1, z2 = (t.index_select(0, rows) for t in (gradient, inputs, h1, z2))
+            gradient[len(kept) :] = 0
         masked = _where_positive(gradient.to(dtype)[:, None].expand_as(z2), z2)
         count = masked.sum(0, dtype=gradient.dtype)
         product = (h1.T @ masked).to(gradient)

@@ -37,7 +37,7 @@ class Timing:
 
     critics: tuple[str, ...] = ("separable", "joint")
     updates: int = 200
-    repeats: int = 10
+    repeats: int = 5
     turn: int = 10
     """updates before the other objective has its turn"""
     alpha: float = 0.01
