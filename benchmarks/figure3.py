@@ -77,7 +77,7 @@ class Published:
         self.optimizer.zero_grad()
         (-estimate).backward()
         self.optimizer.step()
-        return float(estimate)
+        return estimate.item()
 
 
 def seconds(act: Callable[[], object]) -> float:

@@ -136,13 +136,14 @@ def draw(result: Result, drawing: Drawing) -> list[Check]:
 
 def _bars(panel: Any, bars: dict[str, tuple[float, float]], title: str, faint: bool = False) -> None:
     for place, (objective, (mean, sd)) in enumerate(bars.items()):
-        colour = plots.shades(objective, 2)[0 if faint else 1]
+        colour = plots.shades(objective, 4)[0 if faint else 2]
         panel.bar(place, mean, yerr=sd, color=colour, width=0.6, ecolor=plots.INK, capsize=4)
         panel.text(place, mean + sd, f"{mean:.3g} ± {sd:.2g}", ha="center", va="bottom", fontsize=8)
     panel.set_xticks(range(len(bars)), [NAMES[name] for name in bars])
     panel.set_title(title)
     panel.margins(y=0.2)
     panel.grid(False, axis="x")
+    panel.set_axisbelow(True)
 
 
 def _row(row: Result, updates: int) -> dict[str, Any]:
