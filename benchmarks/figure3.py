@@ -27,15 +27,17 @@ from mlcpc.reproduce.figure3 import TARGET
 N, DIM, HIDDEN, EMBEDDING = 128, 20, 256, 32
 
 
-def mlp(inputs: int, outputs: int) -> nn.Sequential:
-    layers = [nn.Linear(inputs, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, outputs)]
-    return nn.Sequential(*layers)
+def mlp(inputs: int, outputs: int, hidden_layers: int) -> nn.Sequential:
+    layers: list[nn.Module] = [nn.Linear(inputs, HIDDEN), nn.ReLU()]
+    for _ in range(hidden_layers - 1):
+        layers += [nn.Linear(HIDDEN, HIDDEN), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(HIDDEN, outputs))
 
 
 class PublishedJoint(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.net = mlp(2 * DIM, 1)
+        self.net = mlp(2 * DIM, 1, 2)
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         xs = x.unsqueeze(1).repeat(1, N, 1)
@@ -46,7 +48,7 @@ class PublishedJoint(nn.Module):
 class PublishedSeparable(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.g, self.h = mlp(DIM, EMBEDDING), mlp(DIM, EMBEDDING)
+        self.g, self.h = mlp(DIM, EMBEDDING, 3), mlp(DIM, EMBEDDING, 3)
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         return self.g(x) @ self.h(y).t()

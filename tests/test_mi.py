@@ -61,13 +61,15 @@ def test_gaussian_has_its_correlation() -> None:
     torch.testing.assert_close(moments, expected, atol=0.02, rtol=0)
 
 
-def test_batched_critics_are_independent_networks() -> None:
-    critic = Separable(runs=3, dim=4, hidden=8, embedding=5, generator=torch.Generator().manual_seed(0))
+@pytest.mark.parametrize("layers", [2, 3])
+def test_batched_critics_are_independent_networks(layers: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    critic = Separable(runs=3, dim=4, hidden=8, embedding=5, generator=generator, layers=layers)
     x, y = torch.randn(6, 4), torch.randn(6, 4)
     scores = critic(x, y)
 
     def single(mlp, run: int, h):
-        for layer in range(3):
+        for layer in range(layers + 1):
             h = (h.relu() if layer else h) @ mlp.weights[layer][run] + mlp.biases[layer][run]
         return h
 

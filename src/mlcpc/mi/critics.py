@@ -33,9 +33,11 @@ class _Mlp(nn.Module):
 class Separable(nn.Module):
     """log g(x, y) = ⟨f(x), h(y)⟩ for every x and y of a batch: (n, d), (n, d) → (R, n, n)."""
 
-    def __init__(self, runs: int, dim: int, hidden: int, embedding: int, generator: torch.Generator) -> None:
+    def __init__(
+        self, runs: int, dim: int, hidden: int, embedding: int, generator: torch.Generator, layers: int = 2
+    ) -> None:
         super().__init__()
-        sizes = [dim, hidden, hidden, embedding]
+        sizes = [dim, *[hidden] * layers, embedding]
         self.f, self.h = _Mlp(runs, sizes, generator), _Mlp(runs, sizes, generator)
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:

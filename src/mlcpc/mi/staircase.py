@@ -53,6 +53,8 @@ class Staircase:
     dim: int = 20
     hidden: int = 256
     embedding: int = 32
+    separable_layers: int = 2
+    """hidden layers of f and h. The paper says two; its published plateaus are those of three (docs/log.md)"""
     learning_rate: float = 1e-3
     seed: int = 0
     precision: str = "float32"
@@ -85,7 +87,8 @@ class Ascent:
             by_hand = JointPass(joint, config.batch, getattr(torch, config.precision), config.neglect)
             self.critic, self.gradients = joint, lambda x, y: by_hand(x, y, self.alpha, self.is_cpc)
         else:
-            self.critic = Separable(runs, config.dim, config.hidden, config.embedding, self.generator)
+            sizes = config.dim, config.hidden, config.embedding
+            self.critic = Separable(runs, *sizes, self.generator, config.separable_layers)
             self.gradients = self._separable
         self.optimizer = torch.optim.Adam(self.critic.parameters(), lr=config.learning_rate, fused=True)
         self.step, self.seconds = 0, 0.0
@@ -186,7 +189,7 @@ def _summary(config: Staircase, objective: str, alpha: float, curve: Tensor) -> 
         "plateau_std": _rounded(stairs.std(1)),
         "highest": round(float(curve.max()), 4),
         "curve": _rounded(curve[:: math.ceil(len(curve) / _POINTS)]),
-        "smooth": _rounded(curve.double().unfold(0, window, max(1, window // 4)).mean(1)),
+        "smooth": _rounded(curve.double().unfold(0, window, max(1, window // 2)).mean(1)),
         "window": window,
     }
 
