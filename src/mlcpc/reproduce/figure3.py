@@ -5,8 +5,8 @@ mlcpc reproduce figure3 --scale quick    minutes: the separable critic, all of t
 mlcpc reproduce figure3 --scale two-layer   the same with the layers that the paper states: above what it shows
 mlcpc reproduce figure3                  both critics; interrupted, it goes on where it was
 
-The published plateaus (published/figure3_plateaus.csv) were read off the vector paths of the paper's figure. One of
-them, CPC with the joint critic and α = 0.0001 at 10 nats, lies outside its canvas and is not known.
+The published plateaus (published/figure3_plateaus.csv) were read off the vector paths of the paper's figure. Two of
+them, CPC with α = 0.0001 at 10 nats with either critic, lie outside its canvas and are not known.
 """
 
 import csv
