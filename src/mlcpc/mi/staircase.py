@@ -25,7 +25,8 @@ __all__ = ["PLATEAU", "Staircase", "climb"]
 PLATEAU = 0.25
 """A plateau is the mean over this last share of a stair.
 
-The paper does not say over what its own were taken. Where CPC is stationary (separable critic, 8 and 10 nats) it hardly
+The paper does not say over what its own were taken. Where CPC is stationary (separable critic of
+two layers, 8 and 10 nats) it hardly
 matters: the mean difference from the published ones is 0.104 nats over the last quarter, 0.105 over the last half or
 three quarters, 0.108 over the whole stair. So no window explains a difference there. Where an estimate still climbs,
 as ML-CPC does, an earlier window gives less; the last quarter is nearest to what training reaches.
@@ -54,7 +55,7 @@ class Staircase:
     hidden: int = 256
     embedding: int = 32
     separable_layers: int = 2
-    """hidden layers of f and h. The paper says two; its published plateaus are those of three (docs/log.md)"""
+    """hidden layers of f and h. The paper says two; its plateaus agree with three (docs/log.md)"""
     learning_rate: float = 1e-3
     seed: int = 0
     precision: str = "float32"
