@@ -25,11 +25,10 @@ __all__ = ["PLATEAU", "Staircase", "climb"]
 PLATEAU = 0.25
 """A plateau is the mean over this last share of a stair.
 
-The paper does not say over what its own were taken. Where CPC is stationary (separable critic of
-two layers, 8 and 10 nats) it hardly
-matters: the mean difference from the published ones is 0.104 nats over the last quarter, 0.105 over the last half or
-three quarters, 0.108 over the whole stair. So no window explains a difference there. Where an estimate still climbs,
-as ML-CPC does, an earlier window gives less; the last quarter is nearest to what training reaches.
+The paper does not say over what its own were taken. Where CPC is stationary (separable critic of two layers, 8 and 10
+nats) it hardly matters: the mean difference from the published ones is 0.104 nats over the last quarter, 0.105 over the
+last half or three quarters, 0.108 over the whole stair. So no window explains a difference there. Where an estimate
+still climbs, as ML-CPC does, an earlier window gives less; the last quarter is nearest to what training reaches.
 """
 _COST = {"separable": 1, "joint": 8}  # measured; only the progress bar needs it
 _POINTS = 2000  # of a raw curve that go into result.json
