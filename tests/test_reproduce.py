@@ -6,7 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from mlcpc.bounds import ceiling, is_lower_bound
+from mlcpc.config import to_dict
 from mlcpc.reproduce import TARGETS, reproduce
+from mlcpc.reproduce.figure3 import published
+from mlcpc.reproduce.target import Drawing
 from mlcpc.runs import run_once, write_text
 
 
@@ -66,3 +70,33 @@ def test_a_failed_write_keeps_the_old_file(tmp_path: Path) -> None:
         write_text(path, "new \ud800")
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_published_plateaus_come_with_the_package() -> None:
+    paper = published()
+    assert len(paper) == 98  # of 100: two cells lie outside the published canvas
+    assert paper["joint", "cpc", 1.0, 2.0] == (1.831, 0.144)
+    assert ("joint", "cpc", 0.0001, 10.0) not in paper
+    assert {key[:2] for key in paper} == {(c, o) for c in ("joint", "separable") for o in ("cpc", "ml_cpc")}
+
+
+def test_a_plateau_far_from_the_published_one_fails(tmp_path: Path) -> None:
+    """Figure 3's checks can fail: the published numbers themselves pass, one of them moved by 0.2 does not."""
+    paper, config = published(), TARGETS["figure3"].scales["paper"].config
+    result = {"config": to_dict(config), "methods": []}
+    for critic in config.critics:
+        for objective, alpha in config.methods:
+            means = [paper.get((critic, objective, alpha, level), (9.0, 0.0))[0] for level in config.levels]
+            top = ceiling(config.batch, alpha)
+            method = {"critic": critic, "objective": objective, "alpha": alpha, "ceiling": top, "highest": top}
+            method |= {"lower_bound": is_lower_bound(alpha, config.batch, config.batch, objective), "window": 4000}
+            result["methods"].append(
+                {**method, "plateau_mean": means, "plateau_std": means, "curve": means, "smooth": means}
+            )
+    draw = TARGETS["figure3"].draw
+    assert all(check.holds for check in draw(result, Drawing(tmp_path, "figure3", "paper")))
+    joint = next(m for m in result["methods"] if (m["critic"], m["objective"]) == ("joint", "ml_cpc"))
+    joint["plateau_mean"] = [joint["plateau_mean"][0] - 0.2, *joint["plateau_mean"][1:]]
+    failed = [check for check in draw(result, Drawing(tmp_path, "figure3", "paper")) if not check.holds]
+    assert [check.claim[:14] for check in failed] == ["ML-CPC, joint:"]
+    assert "24 of 25; largest -0.20 at α = 1, 2 nats" in failed[0].measured

@@ -35,7 +35,7 @@ class Reproduce:
     """Compute and draw a figure of the paper. Without a name: list what there is."""
 
     target: tyro.conf.Positional[str] = ""
-    """figure1, figure2, figure3, or all"""
+    """figure1, figure2, figure3, timing, or all"""
     scale: str = "paper"
     """which size of it; `mlcpc reproduce` lists them with their cost"""
     out: Path = Path("results")
@@ -214,9 +214,11 @@ def _table_of_stairs(path: Path, bits: bool) -> None:
         box=SIMPLE,
     )
     table.add_row("truth", *numbers(levels), "", "")
+    several = len({row["critic"] for row in rows}) > 1
     for i in range(0, len(rows), len(levels)):
         stairs = rows[i : i + len(levels)]
         method = label(stairs[0]["objective"], f"{float(stairs[0]['alpha']):.2g}")
+        method += f", {stairs[0]['critic']}" if several else ""
         guaranteed = "yes" if stairs[0]["lower_bound"] == "True" else "no"
         table.add_row(method, *numbers([s["plateau_mean"] for s in stairs] + [stairs[0]["ceiling"]]), guaranteed)
     console = Console()

@@ -51,6 +51,6 @@ def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     """`name`.svg and `name`.png."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{name}.svg", folder / f"{name}.png"]
-    figure.savefig(paths[0], metadata={"Date": None})
+    figure.savefig(paths[0], metadata={"Date": None}, dpi=72)  # of rasterised curves; the rest are vectors
     figure.savefig(paths[1], dpi=160)
     return paths

@@ -7,20 +7,29 @@ import json
 import os
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 from mlcpc.config import InputError, run_id, to_dict
 
-__all__ = ["run_once", "write_json", "write_text"]
+__all__ = ["replacing", "run_folder", "run_once", "write_json", "write_text"]
 
 Config = TypeVar("Config")
 
 
+def run_folder(config: Any, section: str, root: Path) -> Path:
+    """Where this config's run lives, its checkpoints included."""
+    return root / section / run_id(config)
+
+
 def run_once(config: Config, section: str, compute: Callable[[Config], dict[str, Any]], root: Path) -> dict[str, Any]:
-    """The result of `compute(config)`, from disk where it was done before; with config, time, environment."""
-    folder = root / section / run_id(config)
+    """The result of `compute(config)`, from disk where it was done before; with config, time, environment.
+
+    `seconds` is this call's time, unless the result brings its own: a resumed run knows better.
+    """
+    folder = run_folder(config, section, root)
     done = folder / "result.json"
     if done.exists():
         return _load(done)
@@ -29,7 +38,7 @@ def run_once(config: Config, section: str, compute: Callable[[Config], dict[str,
     started = time.perf_counter()
     result = compute(config)
     seconds = round(time.perf_counter() - started, 2)
-    result = {"config": to_dict(config), **result, "seconds": seconds, "environment": environment()}
+    result = {"config": to_dict(config), "seconds": seconds, **result, "environment": environment()}
     write_json(done, result)
     return result
 
@@ -66,13 +75,19 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Whole or not at all: to a temporary name, to the disk, then renamed."""
+    """Whole or not at all."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary name to write to; when that went well it goes to the disk and is renamed to `path`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
+        yield temporary
+        with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
     finally:

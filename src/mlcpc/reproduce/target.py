@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mlcpc.runs import run_once, write_json, write_text
+from mlcpc.runs import run_folder, run_once, write_json, write_text
 
 __all__ = ["Check", "Drawing", "Scale", "Target", "reproduce"]
 
@@ -59,19 +59,24 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Target:
-    """One figure or table: `compute` fills a run's result, `draw` only reads it."""
+    """One figure or table: `compute` fills a run's result, `draw` only reads it.
+
+    compute is given the config, a function to tell its progress, and the run's folder, where it may keep checkpoints.
+    """
 
     name: str
     title: str
     section: str
     scales: dict[str, Scale]
-    compute: Callable[[Any, Tick], Result]
+    compute: Callable[[Any, Tick, Path], Result]
     draw: Callable[[Result, Drawing], list[Check]]
 
 
 def reproduce(target: Target, scale: str, out: Path, runs: Path, bits: bool, tick: Tick) -> tuple[Path, list[Check]]:
     """Run what is missing, draw it into out/<target>/<scale>, and return that folder and the checks."""
-    result = run_once(target.scales[scale].config, target.section, lambda config: target.compute(config, tick), runs)
+    config = target.scales[scale].config
+    folder = run_folder(config, target.section, runs)
+    result = run_once(config, target.section, lambda config: target.compute(config, tick, folder), runs)
     drawing = Drawing(out / target.name / scale, target.name, scale, bits)
     checks = target.draw(result, drawing)
     write_json(
