@@ -213,37 +213,25 @@ def main(arguments: list[str]) -> None:
     if arguments[:1] == ["--memory"]:
         print(memory(arguments[1], int(arguments[2]), int(arguments[3])))
         return
-    quick, f32, b16 = "--quick" in arguments, torch.float32, torch.bfloat16
+    quick, gpu, f32, b16 = "--quick" in arguments, torch.cuda.is_available(), torch.float32, torch.bfloat16
     table: list[dict[str, object]] = []
     for dtype, sizes in ((f32, (32, 64, 128, 256, 512)), (b16, (128, 256, 512))):
         for n in sizes:
             table += rows("small", small(n, 128, dtype), "logits + cross entropy", n=n, d=128, dtype=str(dtype)[6:])
-    cases = [
-        (512, 128, f32),
-        (2048, 128, f32),
-        (4096, 128, f32),
-        (8192, 128, f32),
-        (4096, 512, f32),
-        (4096, 128, b16),
-        (4096, 512, b16),
-    ]
+    cases = [(512, 128, f32), (2048, 128, f32), (4096, 128, f32), (8192, 128, f32), (4096, 512, f32)]
+    cases += [(4096, 128, b16), (4096, 512, b16)]
+    if gpu:
+        cases = [(2048, 128, f32), (8192, 128, f32), (32768, 128, f32), (8192, 512, b16), (32768, 512, b16)]
     for n, d, dtype in cases[:2] if quick else cases:
         table += rows("in-batch", in_batch(n, d, dtype), "floor", n=n, d=d, dtype=str(dtype)[6:])
+    k = 8192 if quick else 65536
     for dtype in (f32,) if quick else (f32, b16):
-        table += rows(
-            "queue",
-            queue(256, 8192 if quick else 65536, 128, dtype),
-            "floor",
-            n=256,
-            k=8192 if quick else 65536,
-            d=128,
-            dtype=str(dtype)[6:],
-        )
+        table += rows("queue", queue(256, k, 128, dtype), "floor", n=256, k=k, d=128, dtype=str(dtype)[6:])
     shape = {"n": 64, "k": 2048 if quick else 16384, "size": 50000, "d": 128}
     table += rows("bank", bank(**shape), "mlcpc", **shape, dtype="float32")
-    name = "loss_gpu" if torch.cuda.is_available() else "loss_quick" if quick else "loss"
+    name = "loss_gpu" if gpu else "loss_quick" if quick else "loss"
     print(write(name, table))
-    if not quick and not torch.cuda.is_available():
+    if not quick and not gpu:
         found: list[dict[str, object]] = []
         for n in (2048, 4096, 8192):
             for way in MEMORY:

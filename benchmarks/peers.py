@@ -86,12 +86,13 @@ def naive_ml_cpc(q: Tensor, k: Tensor, alpha: float = 0.5) -> Tensor:
 
 
 def published_ml_cpc(q: Tensor, k: Tensor, alpha: float = 0.5) -> Tensor:
-    """As the paper's Appendix B lays it out, its two slips mended: positives to column 0, concatenated, summed twice."""
+    """As the paper's Appendix B lays it out, its two slips mended: positives first, concatenated, summed twice."""
     s, n = q @ k.T, len(q)
     off = ~torch.eye(n, dtype=torch.bool, device=q.device)
     logits = torch.cat([s.diagonal()[:, None], s[off].view(n, n - 1)], 1)
     pos, neg = logits.select(1, 0), logits.narrow(1, 1, n - 1)
-    weighted = torch.cat([pos[:, None] + torch.tensor(alpha).log(), neg + torch.tensor((n - alpha) / (n - 1)).log()], 1)
+    log_alpha, log_beta = torch.tensor(alpha).log(), torch.tensor((n - alpha) / (n - 1)).log()
+    weighted = torch.cat([pos[:, None] + log_alpha, neg + log_beta], 1)
     return weighted.logsumexp(1).logsumexp(0) - pos.mean()
 
 

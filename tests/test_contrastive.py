@@ -296,6 +296,14 @@ def test_no_overflow_at_a_small_temperature(objective: str, dtype: torch.dtype, 
     assert queries.grad.isfinite().all()
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_the_fused_square_leaves_what_exp2_cannot_hold_to_the_tiles(dtype: torch.dtype) -> None:
+    x = F.normalize(draw(8, 4), dim=1).to(dtype)
+    assert streaming.square_loss(x, x, 0.5, True, 1 / 0.07, True, dtype) is not None
+    assert streaming.square_loss(x, x, 0.5, True, 1 / 0.01, True, dtype) is None
+    assert streaming.square_loss(100 * x, x, 0.5, True, 1.0, False, dtype) is None
+
+
 def test_large_batch_in_several_real_tiles() -> None:
     """The engine's own tile shapes with ragged ends, against plain autograd."""
     queries, keys = (draw(1100, 16, seed=seed).requires_grad_() for seed in (1, 2))

@@ -189,13 +189,20 @@ def _evaluate(batch: Batch, name: str, alpha: float, layout: Layout, engine: Eng
 def _small_square(
     q: Tensor, k: Tensor, name: str, alpha: float, temperature: float, normalize: bool, stacklevel: int
 ) -> Tensor | None:
-    """The loss of plain in-batch pairs up to a million logits, in few kernels; None where it is not that simple.
+    """The loss of a small batch of plain in-batch pairs, in few kernels; None where it is not that simple.
+
+    Small: where one matrix beats tiles (benchmarks/loss.py), a million logits on a CPU, 16 million (64 MB) on a GPU.
 
     Anything odd (shapes, values, an α out of place) is left to the general path, which explains it.
     """
     n = len(q) if q.ndim == 2 else 0
     alike = q.shape == k.shape and q.device == k.device and q.dtype == k.dtype and q.dtype.is_floating_point
-    if not alike or not 2 <= n <= 1024 or not 0 < alpha < n or torch.is_autocast_enabled(q.device.type):
+    if (
+        not alike
+        or not 2 <= n <= (1024 if q.device.type == "cpu" else 4096)
+        or not 0 < alpha < n
+        or torch.is_autocast_enabled(q.device.type)
+    ):
         return None
     value = square_loss(q, k, alpha, name == "ml_cpc", 1 / temperature, normalize, q.dtype)
     if value is None or (value.device.type == "cpu" and not torch.compiler.is_compiling() and not value.isfinite()):

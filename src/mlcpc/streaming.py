@@ -242,7 +242,7 @@ def _fits(q: Tensor, k: Tensor, pairs: Pairs) -> bool:
     bits = pairs.bound * _LOG2E + math.log2(q.shape[0] * k.shape[0] + 1)
     if pairs.equal != -math.inf:
         bits += abs(pairs.equal) * _LOG2E
-    return bits < (110 if q.dtype == torch.float32 else 1000)
+    return bits < (1000 if q.dtype == torch.float64 else 110)
 
 
 def _tile_shape(n: int, keys: int, dtype: torch.dtype, device: torch.device) -> tuple[int, int]:

@@ -54,7 +54,7 @@ class JointPass:
     def __init__(self, critic: Joint, n: int, dtype: torch.dtype, neglect: float) -> None:
         self.critic, self.n, self.neglect = critic, n, neglect
         hidden = critic.weight2.shape[1]
-        self.h1, self.z2 = torch.empty(2, n * n, hidden, dtype=dtype)
+        self.h1, self.z2 = torch.empty(2, n * n, hidden, dtype=dtype, device=critic.weight2.device)
         for parameter in critic.parameters():
             parameter.grad = torch.zeros_like(parameter)
 

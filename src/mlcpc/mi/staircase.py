@@ -58,9 +58,9 @@ class Staircase:
     learning_rate: float = 1e-3
     seed: int = 0
     precision: str = "float32"
-    """of the joint critic's n² rows: bfloat16 multiplies them with rounded weights, the updates stay in float32"""
+    """of the joint critic's n² rows on a CPU: bfloat16 multiplies them with rounded weights, updates stay in float32"""
     neglect: float = 0.0
-    """share of the joint critic's gradient, by softmax weight, whose pairs are left out (see `mi.by_hand`)"""
+    """share of the joint critic's gradient, by softmax weight, whose pairs a CPU leaves out (see `mi.by_hand`)"""
 
     def __post_init__(self) -> None:
         for critic in self.critics:
@@ -73,23 +73,29 @@ class Staircase:
 
 
 class Ascent:
-    """One critic on its way up: everything that an interrupted run needs to go on."""
+    """One critic on its way up: everything that an interrupted run needs to go on.
+
+    It runs on the GPU if there is one, in float32 and with all pairs; batches are drawn on the CPU either way.
+    """
 
     def __init__(self, config: Staircase, critic: str) -> None:
         self.config, runs = config, len(config.methods)
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.generator = torch.Generator().manual_seed(config.seed)
-        self.alpha = torch.tensor([alpha for _, alpha in config.methods])
-        self.is_cpc = torch.tensor([objective == "cpc" for objective, _ in config.methods])
+        self.alpha = torch.tensor([alpha for _, alpha in config.methods], device=self.device)
+        self.is_cpc = torch.tensor([objective == "cpc" for objective, _ in config.methods], device=self.device)
         self.critic: Joint | Separable
         self.gradients: Callable[[Tensor, Tensor], Tensor]
         if critic == "joint":
-            joint = Joint(runs, config.dim, config.hidden, self.generator)
-            by_hand = JointPass(joint, config.batch, getattr(torch, config.precision), config.neglect)
-            self.critic, self.gradients = joint, lambda x, y: by_hand(x, y, self.alpha, self.is_cpc)
+            joint = Joint(runs, config.dim, config.hidden, self.generator).to(self.device)
+            self.critic, self.gradients = joint, self._by_autograd
+            if self.device.type == "cpu":
+                by_hand = JointPass(joint, config.batch, getattr(torch, config.precision), config.neglect)
+                self.gradients = lambda x, y: by_hand(x, y, self.alpha, self.is_cpc)
         else:
             sizes = config.dim, config.hidden, config.embedding
-            self.critic = Separable(runs, *sizes, self.generator, config.separable_layers)
-            self.gradients = self._separable
+            self.critic = Separable(runs, *sizes, self.generator, config.separable_layers).to(self.device)
+            self.gradients = self._by_autograd
         self.optimizer = torch.optim.Adam(self.critic.parameters(), lr=config.learning_rate, fused=True)
         self.step, self.seconds = 0, 0.0
         self.curves = torch.zeros(runs, config.steps * len(config.levels))
@@ -99,11 +105,11 @@ class Ascent:
         level = self.config.levels[self.step // self.config.steps]
         rho = correlation(level, self.config.dim)
         x, y = correlated_gaussian(self.config.batch, self.config.dim, rho, self.generator)
-        self.curves[:, self.step] = self.gradients(x, y)
+        self.curves[:, self.step] = self.gradients(x.to(self.device), y.to(self.device))
         self.optimizer.step()
         self.step += 1
 
-    def _separable(self, x: Tensor, y: Tensor) -> Tensor:
+    def _by_autograd(self, x: Tensor, y: Tensor) -> Tensor:
         self.optimizer.zero_grad()
         scores = self.critic(x, y)
         estimates, gradients = estimates_and_gradients(scores.detach(), self.alpha, self.is_cpc)
@@ -173,6 +179,7 @@ def _finish(config: Staircase, critic: str, tick: Callable[[float], None], folde
             ascent.seconds = before + time.perf_counter() - started
             ascent.save(path)
         tick(ascent.step / total)
+    ascent.seconds = before + time.perf_counter() - started
     return ascent
 
 
