@@ -29,8 +29,17 @@ check: setup     ## lint, format, types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: setup     ## speed and memory against the best peers (writes results/bench)
-	$(BIN)/python -m benchmarks
+bench: $(VENV)-peers/.ready  ## speed and memory against the best peers (writes results/bench; half an hour)
+	$(VENV)-peers/bin/python -m benchmarks
+
+peers: $(VENV)-peers/.ready  ## the adapters against the real packages, in an environment of their own
+	HF_HUB_OFFLINE=1 $(VENV)-peers/bin/pytest -q -p no:cacheprovider -W ignore tests/test_adapters.py
+
+$(VENV)-peers/.ready: pyproject.toml constraints.txt benchmarks/requirements-peers.txt benchmarks/requirements-peers-nodeps.txt
+	$(PYTHON) -m venv $(VENV)-peers
+	$(VENV)-peers/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' -r benchmarks/requirements-peers.txt
+	$(VENV)-peers/bin/pip install --quiet --disable-pip-version-check --no-deps -r benchmarks/requirements-peers-nodeps.txt
+	@touch $@
 
 docs: setup      ## run every example in README and docs
 	$(BIN)/pytest -q README.md docs
@@ -38,4 +47,4 @@ docs: setup      ## run every example in README and docs
 report: setup    ## every figure at its paper scale, under results/
 	$(BIN)/mlcpc reproduce all --scale paper --out results
 
-.PHONY: help setup demo test test-all check bench docs report
+.PHONY: help setup demo test test-all check bench peers docs report
