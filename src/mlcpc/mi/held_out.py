@@ -1,0 +1,101 @@
+"""The bound on held-out rows, over all their pairs, without ever holding all their scores."""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mlcpc.bounds import alpha_min
+from mlcpc.mi.methods import SMILE_CLIP, ceiling_of, read
+from mlcpc.mi.networks import Embedded
+
+__all__ = ["HeldOut", "read_bound", "stream_blocks", "stream_shifts"]
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """n held-out rows, each with m−1 negatives.
+
+    pos (n,), row_lse (n,) and col_lse (n,): log-sums of the scores of x_i with other y, and of y_i with other x.
+    """
+
+    pos: Tensor
+    row_lse: Tensor
+    col_lse: Tensor
+    m: int
+
+    @property
+    def alpha(self) -> float:
+        """α_{m,n}, the smallest at which J_α is a lower bound."""
+        return alpha_min(self.m, len(self.pos))
+
+    @property
+    def log_mean(self) -> float:
+        """log of the mean of g over the negatives."""
+        return float(self.row_lse.logsumexp(0)) - math.log(len(self.pos) * (self.m - 1))
+
+
+def stream_blocks(e: Embedded, cap: float, temperature: float = 1.0, floor: float = -math.inf) -> HeldOut:
+    """All pairs of a separable critic; temporary memory is one block of about 2 million scores.
+
+    >>> rows = Embedded(torch.zeros(3, 1), torch.zeros(3), torch.zeros(3, 1), torch.zeros(3))
+    >>> stream_blocks(rows, cap=9.0).row_lse.exp()
+    tensor([2., 2., 2.], dtype=torch.float64)
+    """
+    n = len(e.left)
+    pos = (temperature * ((e.left * e.right).sum(1) + e.from_x + e.from_y)).clamp(floor, cap).double()
+    rows, columns = [], pos.new_full((n,), -torch.inf)
+    step = max(1, 2_000_000 // n)
+    for i in range(0, n, step):
+        part = slice(i, i + step)
+        block = torch.addmm(e.from_y.expand(len(e.left[part]), n), e.left[part], e.right.T) + e.from_x[part, None]
+        block = (temperature * block).clamp_(floor, cap)
+        block[torch.arange(len(block)), torch.arange(i, i + len(block))] = -torch.inf
+        rows.append(block.logsumexp(1).double())
+        columns = torch.logaddexp(columns, block.logsumexp(0).double())
+    return HeldOut(pos, torch.cat(rows), columns, n)
+
+
+def stream_shifts(
+    score: Callable[[list[int]], Tensor], shifts: Iterable[list[int]], cap: float, temperature: float = 1.0
+) -> HeldOut:
+    """Some pairs of a critic that is not separable: `score([s])` gives x_i with y_{i+s}, (1, n), for each shift."""
+
+    def scaled(group: list[int]) -> Tensor:
+        return (temperature * score(group)).clamp(max=cap).double()
+
+    pos, m = scaled([0])[0], 1
+    rows, columns = pos.new_full(pos.shape, -torch.inf), pos.new_full(pos.shape, -torch.inf)
+    for group in shifts:
+        block = scaled(group)
+        m += len(group)
+        rows = torch.logaddexp(rows, block.logsumexp(0))
+        back = torch.stack([line.roll(s) for s, line in zip(group, block, strict=True)])
+        columns = torch.logaddexp(columns, back.logsumexp(0))
+    return HeldOut(pos, rows, columns, m)
+
+
+def read_bound(held: HeldOut, method: str = "ml_cpc", alpha: float | None = None) -> tuple[float, Tensor, float]:
+    """(estimate, influence of each row on it, ceiling).
+
+    The influence is ψ_i = pos_i − (rows_i + columns_i)/Z, from the first-order expansion of log Z over pairs that
+    share x_i or y_i, so the standard error of the estimate is sd(ψ)/√n.
+    """
+    alpha = held.alpha if alpha is None else alpha
+    value = float(read(method, held.pos, held.row_lse, held.m, alpha))
+    if method == "cpc":
+        influence = held.pos - torch.logaddexp(held.pos, held.row_lse)
+    else:
+        log_z = held.log_mean if method in ("dv", "smile") else 0.0
+        if method == "ml_cpc":
+            log_z = float(held.pos.mean()) - value
+        each = torch.logsumexp(torch.stack([held.row_lse, held.col_lse]), 0) - math.log(held.m - 1)
+        influence = held.pos - (each - log_z).exp()
+    return value, influence, ceiling_of(method, held.m, alpha)
+
+
+def clip_of(method: str) -> tuple[float, float]:
+    """(floor, cap) that a method puts on its scores."""
+    return (-SMILE_CLIP, SMILE_CLIP) if method == "smile" else (-math.inf, math.inf)
