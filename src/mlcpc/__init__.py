@@ -6,6 +6,9 @@
 torch.Size([])
 """
 
+import importlib
+from typing import Any
+
 from mlcpc.bounds import GuaranteeWarning, alpha_min, ceiling, is_lower_bound
 from mlcpc.contrastive import ContrastiveLoss
 from mlcpc.objectives import OBJECTIVES, cpc, loss, ml_cpc
@@ -18,11 +21,14 @@ __all__ = [
     "OBJECTIVES",
     "ContrastiveLoss",
     "GuaranteeWarning",
+    "MutualInformationEstimator",
     "Scores",
     "alpha_min",
     "ceiling",
     "constant",
     "cpc",
+    "estimate_kl",
+    "estimate_mi",
     "from_logits",
     "geometric",
     "in_batch",
@@ -32,3 +38,16 @@ __all__ = [
     "paired",
     "parse_alpha",
 ]
+
+_ON_DEMAND = {
+    "MutualInformationEstimator": "mlcpc.mi.estimator",
+    "estimate_kl": "mlcpc.mi.kl",
+    "estimate_mi": "mlcpc.mi.estimator",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """The estimators load their section when first asked for, so `import mlcpc` stays light."""
+    if name in _ON_DEMAND:
+        return getattr(importlib.import_module(_ON_DEMAND[name]), name)
+    raise AttributeError(f"module 'mlcpc' has no attribute {name!r}")

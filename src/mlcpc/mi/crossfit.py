@@ -122,7 +122,7 @@ def fit(x: Tensor, y: Tensor, recipe: Recipe, encoders: Encoders = (None, None),
             _keep(critic, runs)
             views, columns, names = views.keep(runs), [columns[r] for r in runs], [names[r] for r in runs]
     _train(critic, views, split, recipe, generator, lambda done: tick(0.25 + 0.65 * done))
-    fitted = _finish(critic, views, split, recipe, columns if not encoded else None, names, generator)
+    fitted = _finish(critic, views, split, recipe, columns if not encoded else None, names)
     tick(1.0)
     return fitted
 
@@ -317,13 +317,12 @@ def _finish(
     recipe: Recipe,
     columns: list[tuple[Columns, Columns]] | None,
     names: list[str],
-    generator: torch.Generator,
 ) -> Fitted:
     """Calibrate on validation rows, then read the held-out rows, once."""
     critic.eval()
     runs = len(split.train)
     floor, clip = clip_of(recipe.method)
-    reader = Reader(critic, recipe, generator)
+    reader = Reader(critic, recipe)
     seen = split.train[:, : split.test.shape[1]]
     tops = [float(v) for v in reader.positives(views, seen).max(1).values]
     method = {"smile": "dv", "js": "nwj"}.get(recipe.method, recipe.method)
@@ -362,8 +361,8 @@ def aligned(critic: Critic, x: Tensor, y: Tensor) -> Tensor:
 class Reader:
     """Reads one critic of the batch on some rows: all pairs, or `negatives` shifts where it is joint."""
 
-    def __init__(self, critic: Critic, recipe: Recipe, generator: torch.Generator) -> None:
-        self.critic, self.recipe, self.generator = critic, recipe, generator
+    def __init__(self, critic: Critic, recipe: Recipe) -> None:
+        self.critic, self.recipe = critic, recipe
         self._cache: dict[int, Embedded | Tensor] = {}
 
     def positives(self, views: Views, rows: Tensor) -> Tensor:
