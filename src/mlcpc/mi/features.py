@@ -99,7 +99,7 @@ def fit_gaussian(x: Tensor, y: Tensor, level: int, most: int = 32) -> Gaussian:
     edge = (math.sqrt(a * (1 - b)) + math.sqrt(b * (1 - a))) ** 2
     square, linear = (1 - a) * (1 - b), a * (1 - b) + b * (1 - a) - r2
     inside = linear.square() - 4 * square * a * b
-    rho2 = ((inside.clamp_min(0).sqrt() - linear) / (2 * square)).clamp(0, 1 - 1e-6)
+    rho2 = ((inside.clamp_min(0).sqrt() - linear) / (2 * square)).clamp(0, 1 - 1e-4)  # sharper would drown in float32
     count = min(int(((inside > 0) & (r2 > 1.1 * edge)).sum()), most)
     rho2 = rho2[:count]
     return Gaussian(

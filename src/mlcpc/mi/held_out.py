@@ -45,17 +45,18 @@ def stream_blocks(e: Embedded, cap: float, temperature: float = 1.0, floor: floa
     tensor([2., 2., 2.], dtype=torch.float64)
     """
     n = len(e.left)
-    pos = (temperature * ((e.left * e.right).sum(1) + e.from_x + e.from_y)).clamp(floor, cap).double()
-    rows, columns = [], pos.new_full((n,), -torch.inf)
+    own, rows, columns = [], [], torch.full((n,), -torch.inf, dtype=torch.float64)
     step = max(1, 2_000_000 // n)
     for i in range(0, n, step):
         part = slice(i, i + step)
         block = torch.addmm(e.from_y.expand(len(e.left[part]), n), e.left[part], e.right.T) + e.from_x[part, None]
         block = (temperature * block).clamp_(floor, cap)
-        block[torch.arange(len(block)), torch.arange(i, i + len(block))] = -torch.inf
+        diagonal = block[:, i:].diagonal()  # from the same product, so that rounding favours neither side
+        own.append(diagonal.double())
+        diagonal.fill_(-torch.inf)
         rows.append(block.logsumexp(1).double())
         columns = torch.logaddexp(columns, block.logsumexp(0).double())
-    return HeldOut(pos, torch.cat(rows), columns, n)
+    return HeldOut(torch.cat(own), torch.cat(rows), columns, n)
 
 
 def stream_shifts(
