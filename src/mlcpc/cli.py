@@ -196,7 +196,9 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     try:
         with _one_line_errors():
-            command: Reproduce | Demo | Bounds | Mi | MiMatrix = tyro.cli(COMMANDS, prog="mlcpc", description=ABOUT, args=arguments)
+            command: Reproduce | Demo | Bounds | Mi | MiMatrix = tyro.cli(
+                COMMANDS, prog="mlcpc", description=ABOUT, args=arguments
+            )
         return command()
     except (ValueError, TypeError, OSError) as error:
         print(f"mlcpc: {' '.join(str(error).split())}", file=sys.stderr)

@@ -68,9 +68,7 @@ class Pairwise:
     def matrix(self) -> list[list[float]]:
         """Symmetric, NaN on the diagonal; never below 0."""
         either = self.results | {(b, a): result for (a, b), result in self.results.items()}
-        return [
-            [math.nan if a == b else max(0.0, either[a, b].lower_bound) for b in self.names] for a in self.names
-        ]
+        return [[math.nan if a == b else max(0.0, either[a, b].lower_bound) for b in self.names] for a in self.names]
 
     def save(self, folder: Path) -> list[Path]:
         """mi_matrix.csv, .json and .svg."""
@@ -111,9 +109,7 @@ def pairwise(data: Path, only: str, jobs: int, progress: Progress, **settings: A
     results: dict[tuple[str, str], Estimate] = {}
     workers = min(jobs or os.cpu_count() or 1, len(pairs))
     with progress(f"{len(pairs)} pairs") as tick, ProcessPoolExecutor(workers, get_context("spawn")) as pool:
-        waiting = {
-            pool.submit(_one, {a: columns[a]}, {b: columns[b]}, settings): (a, b) for a, b in pairs
-        }
+        waiting = {pool.submit(_one, {a: columns[a]}, {b: columns[b]}, settings): (a, b) for a, b in pairs}
         for done in as_completed(waiting):
             try:
                 results[waiting[done]] = done.result()

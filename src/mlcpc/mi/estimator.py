@@ -15,11 +15,12 @@ from torch import Tensor, nn
 
 from mlcpc.bounds import alpha_min, is_lower_bound
 from mlcpc.mi import baselines
-from mlcpc.mi.crossfit import JOINT_DIMS, Fitted, Reader, Recipe, Views, aligned, fit
+from mlcpc.mi.crossfit import JOINT_DIMS, Fitted, Reader, aligned, fit
 from mlcpc.mi.estimate import Estimate
 from mlcpc.mi.held_out import read_bound
 from mlcpc.mi.intake import FEWEST, intake, pair
 from mlcpc.mi.methods import METHODS
+from mlcpc.mi.prepare import Recipe, Views
 
 __all__ = ["MutualInformationEstimator", "estimate_mi", "mutual_info"]
 
@@ -99,7 +100,10 @@ class MutualInformationEstimator:
         everyone = rows.expand(len(fitted.held), -1)
         reader = Reader(fitted.critic, fitted.recipe)
         with torch.no_grad():
-            held = [reader(views, everyone, r, t, c) for r, (t, c) in enumerate(zip(fitted.temperature, fitted.cap, strict=True))]
+            held = [
+                reader(views, everyone, r, t, c)
+                for r, (t, c) in enumerate(zip(fitted.temperature, fitted.cap, strict=True))
+            ]
         return sum(read_bound(h, fitted.recipe.method, self.alpha)[0] for h in held) / len(held)
 
     def pmi(self, X: Any, y: Any) -> Tensor:  # noqa: N803
@@ -107,7 +111,7 @@ class MutualInformationEstimator:
         views, fitted = self._views(X, y), self._ready()
         n = views.x.shape[0 if views.raw[0] else 1]
         found = []
-        for rows in torch.arange(n).split(4096):
+        for rows in torch.split(torch.arange(n), 4096):
             x, y_rows = views(rows.expand(len(fitted.held), -1))
             with torch.no_grad():
                 scores = aligned(fitted.critic, x, y_rows)
@@ -164,7 +168,7 @@ class MutualInformationEstimator:
         read = [read_bound(held, method, self.alpha) for held in fitted.held]
         bound = sum(value for value, _, _ in read) / len(read)
         influence = torch.cat([psi - psi.mean() for _, psi, _ in read])
-        seen = sum(read_bound(held, method, self.alpha)[0] for held in fitted.train) / len(read)
+        seen = sum(read_bound(held, method, self.alpha)[0] for held in fitted.seen) / len(read)
         result = Estimate(
             bound,
             float(influence.std()) / math.sqrt(len(influence)),
@@ -247,9 +251,7 @@ def _doubts(result: Estimate, seen: float) -> list[str]:
     doubts = []
     room = 4 * result.se + 0.05
     if result.lower_bound > result.max_detectable - 1:
-        doubts.append(
-            f"the bound is within 1 of its ceiling {result.max_detectable:.2f}: the truth may be far higher; more rows help"
-        )
+        doubts.append(f"the bound is within 1 of its ceiling {result.max_detectable:.2f}: more rows may show more")
     if seen - result.lower_bound > max(0.1, 0.2 * abs(seen)):
         doubts.append(
             f"the critics do better on training rows ({seen:.2f}) than on held-out ones ({result.lower_bound:.2f}): "

@@ -37,7 +37,8 @@ class Columns:
         below = torch.searchsorted(self.knots, columns)
         upto = torch.searchsorted(self.knots, columns, right=True)
         share = ((below + upto).double() / 2 + 0.5) / (n + 1)
-        return torch.special.ndtri(share.clamp(0.5 / (n + 1), 1 - 0.5 / (n + 1))).T.float()
+        scores: Tensor = torch.special.ndtri(share.clamp(0.5 / (n + 1), 1 - 0.5 / (n + 1)))
+        return scores.T.float()
 
 
 def fit_columns(x: Tensor, mode: str) -> Columns:
@@ -70,7 +71,7 @@ def modulated(z: Tensor, r: Tensor, level: int) -> Tensor:
 class Gaussian:
     """log p(u, v) / p(u) p(v) of jointly Gaussian canonical pairs, as one separable critic:
 
-        Σ_k w_k u_k v_k − ½ q_k (u_k² + v_k²),   w = ρ/(1−ρ²), q = ρ²/(1−ρ²),   u = modulated(z_x) A, v = … B
+    Σ_k w_k u_k v_k − ½ q_k (u_k² + v_k²),   w = ρ/(1−ρ²), q = ρ²/(1−ρ²),   u = modulated(z_x) A, v = … B
     """
 
     a: Tensor
@@ -116,4 +117,5 @@ def _whitener(covariance: Tensor) -> Tensor:
     values, vectors = torch.linalg.eigh(covariance)
     alive = values > 1e-6 * values.max().clamp_min(1e-12)
     scale = torch.where(alive, values.clamp_min(1e-300).rsqrt(), torch.zeros_like(values))
-    return vectors * scale @ vectors.T
+    whitener: Tensor = vectors * scale @ vectors.T
+    return whitener

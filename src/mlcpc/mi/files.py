@@ -64,7 +64,9 @@ def _read_csv(path: Path, delimiter: str) -> dict[str, Any]:
     if not header or not rows:
         raise ValueError(f"{path} has no rows: a heading line and one line for each pair are needed")
     if len(set(header)) < len(header):
-        raise ValueError(f"{path} has two columns of one name: {', '.join(sorted({h for h in header if header.count(h) > 1}))}")
+        raise ValueError(
+            f"{path} has two columns of one name: {', '.join(sorted({h for h in header if header.count(h) > 1}))}"
+        )
     return {name: _numbers_if_possible(entries) for name, entries in zip(header, zip(*rows, strict=True), strict=True)}
 
 

@@ -108,7 +108,9 @@ def _column(data: Any, name: str) -> tuple[Tensor, Tensor]:
     """One column of numbers or of words: (n, 1 or levels) and which entries are missing."""
     kind = getattr(getattr(data, "dtype", None), "kind", "O")
     if isinstance(data, Tensor) or (kind in "iuf" and hasattr(data, "__array__")):
-        tensor = data if isinstance(data, Tensor) else _from_array(data.to_numpy() if hasattr(data, "to_numpy") else data)
+        tensor = (
+            data if isinstance(data, Tensor) else _from_array(data.to_numpy() if hasattr(data, "to_numpy") else data)
+        )
         if tensor.ndim != 1:
             raise ValueError(f"{name} has shape {tuple(tensor.shape)} but a column has one number a row")
         rows = _numbers(tensor, name)

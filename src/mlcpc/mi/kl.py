@@ -1,4 +1,4 @@
-"""`estimate_kl(p, q)`: Theorem 2 is about any two distributions, not only a joint one and the product of its margins."""
+"""`estimate_kl(p, q)`: Theorem 2 is about any two distributions, not only a joint one and its margins."""
 
 import math
 from typing import Any
@@ -8,11 +8,11 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812  (torch's own habit)
 
 from mlcpc.bounds import alpha_min
-from mlcpc.mi.crossfit import TEMPERATURES
 from mlcpc.mi.estimate import Estimate
 from mlcpc.mi.features import fit_columns
 from mlcpc.mi.intake import FEWEST, intake
 from mlcpc.mi.networks import Mlp
+from mlcpc.mi.prepare import TEMPERATURES
 
 __all__ = ["estimate_kl"]
 
@@ -66,7 +66,7 @@ def _features(z: Tensor) -> Tensor:
 def _fit(
     z: list[Tensor], splits: list[tuple[Tensor, Tensor, Tensor]], steps: int, generator: torch.Generator
 ) -> tuple[list[tuple[Tensor, Tensor]], list[tuple[Tensor, Tensor]]]:
-    """(scores of P, scores of Q) of each fold on held-out and on training rows, the critic chosen on validation rows."""
+    """(scores of P, of Q) of each fold on held-out and on training rows; validation rows chose the critic."""
     folds = len(z[0])
     nets = Mlp(folds, [z[0].shape[2], 64, 64, 1], generator, 0.0, smooth=True)
     skip = torch.zeros(folds, z[0].shape[2], 1, requires_grad=True)  # logistic regression beside the network
@@ -100,9 +100,13 @@ def _fit(
         for parameter, copy in zip(parameters, kept, strict=True):
             parameter.copy_(copy)
         trial, held, seen = (scores([split[i] for split in splits]) for i in (1, 2, 0))
-    scale = [max(TEMPERATURES, key=lambda t, k=k: _read(t * trial[0][k], t * trial[1][k])[0]) for k in range(folds)]
-    caps = [float(seen[0][k].max()) for k in range(folds)]
-    return tuple([[tuple(t * s[k].clamp(max=c) for s in part) for k, (t, c) in enumerate(zip(scale, caps, strict=True))] for part in (held, seen)])  # type: ignore[return-value]
+    found: list[list[tuple[Tensor, Tensor]]] = [[], []]
+    for k in range(folds):
+        values = [_read(t * trial[0][k], t * trial[1][k])[0] for t in TEMPERATURES]
+        t, cap = TEMPERATURES[values.index(max(values))], float(seen[0][k].max())
+        for part, (own, other) in zip(found, (held, seen), strict=True):
+            part.append((t * own[k].clamp(max=cap), t * other[k].clamp(max=cap)))
+    return found[0], found[1]
 
 
 def _read(own: Tensor, other: Tensor) -> tuple[float, float]:

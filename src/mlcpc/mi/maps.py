@@ -10,7 +10,7 @@ __all__ = ["bimodal", "half_cube", "normal_cdf", "spiral", "swiss_roll", "wiggly
 
 def normal_cdf(x: Tensor) -> Tensor:
     """Φ(x), column by column: Gaussians become uniform."""
-    return torch.special.ndtr(x)
+    return 0.5 * (1 + torch.erf(x / math.sqrt(2)))
 
 
 def half_cube(x: Tensor) -> Tensor:
@@ -39,7 +39,8 @@ def bimodal(x: Tensor) -> Tensor:
     level = torch.special.ndtr(x.double()).clamp(cdf[0], cdf[-1])
     right = torch.searchsorted(cdf, level).clamp(1, len(grid) - 1)
     share = (level - cdf[right - 1]) / (cdf[right] - cdf[right - 1])
-    return (grid[right - 1] + share * (grid[right] - grid[right - 1])).to(x.dtype)
+    found: Tensor = grid[right - 1] + share * (grid[right] - grid[right - 1])
+    return found.to(x.dtype)
 
 
 def spiral(x: Tensor, plane: tuple[int, int] = (0, 1), speed: float | None = None) -> Tensor:

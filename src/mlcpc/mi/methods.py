@@ -1,11 +1,11 @@
-"""Variational lower bounds read off positives and negatives, R critics at once: the objectives a critic may be fitted by.
+"""Variational bounds read off positives and negatives, of R critics at once: what a critic may be fitted by.
 
-    ml_cpc  J_α = mean pos − log( (α Σ e^pos + β Σ e^neg) / (n m) ),  β = (m−α)/(m−1)
-    cpc     L   = mean_i pos_i − log( (e^pos_i + Σ_k e^neg_ik) / m )
-    dv      mean pos − log mean e^neg              (Donsker–Varadhan, MINE)
-    nwj     1 + mean pos − mean e^neg
-    smile   dv with negatives held within ±5; its critic is fitted by js. Not a lower bound.
-    js      the critic of the Jensen–Shannon bound, read by nwj
+ml_cpc  J_α = mean pos − log( (α Σ e^pos + β Σ e^neg) / (n m) ),  β = (m−α)/(m−1)
+cpc     L   = mean_i pos_i − log( (e^pos_i + Σ_k e^neg_ik) / m )
+dv      mean pos − log mean e^neg              (Donsker–Varadhan, MINE)
+nwj     1 + mean pos − mean e^neg
+smile   dv with negatives held within ±5; its critic is fitted by js. Not a lower bound.
+js      the critic of the Jensen–Shannon bound, read by nwj
 """
 
 import math

@@ -149,4 +149,5 @@ class Critic(nn.Module):
         runs, n, _ = x.shape
         many_y = torch.cat([y.roll(-s, 1) for s in shifts], 1)
         both = torch.cat([x.repeat(1, len(shifts), 1), many_y], -1)
-        return scores + self.residual(both).view(runs, len(shifts), n)
+        extra: Tensor = self.residual(both)
+        return scores + extra.view(runs, len(shifts), n)

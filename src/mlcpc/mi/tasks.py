@@ -1,8 +1,8 @@
 """Pairs (x, y) whose mutual information is known: a sampler and the exact value (or a Monte-Carlo one with its error).
 
-`TASKS` has the forty tasks of the benchmark-mi list by name; `TWELVE` are the ones quoted in docs. A further task is one
-function that returns a `Task`. Invertible maps of x or of y leave the mutual information as it is, so a task can be
-bent (`map_x`, `map_y`) without computing anything again.
+`TASKS` has the forty tasks of the benchmark-mi list by name; `TWELVE` are the ones quoted in docs. A further task is
+one function that returns a `Task`. Invertible maps of x or of y leave the mutual information as it is, so a task can
+be bent (`map_x`, `map_y`) without computing anything again.
 """
 
 import math
@@ -155,7 +155,7 @@ def discrete(states: int, keep: float = 1.0) -> Task:
 
 
 def mixture(rho: float = 0.9, draws: int = 200_000) -> Task:
-    """½ N(0, ρ) + ½ N(0, −ρ) on the plane: uncorrelated, not independent. I by Monte Carlo over `draws` exact log ratios.
+    """½ N(0, ρ) + ½ N(0, −ρ) on the plane: uncorrelated, not independent. I by Monte Carlo over `draws`.
 
     >>> task = mixture(draws=20_000)
     >>> task.mi_error < 0.01 < task.mi
