@@ -95,7 +95,7 @@ def _finish(
         trials = [
             (reader(views, split.validation, r, t, tops[r] * t if tops[r] > 0 else math.inf), t) for t in TEMPERATURES
         ]
-        held, best = max(trials, key=lambda trial: read_bound(trial[0], method)[0])
+        held, best = max(trials, key=lambda trial: read_bound(trial[0], method, split.alpha(trial[0].m))[0])
         temperature.append(best)
         offset.append(held.log_mean)
     cap = [min(clip, t * top if top > 0 else math.inf) for t, top in zip(temperature, tops, strict=True)]

@@ -33,7 +33,7 @@ class Recipe:
     decay: float = 1.0
     every: int = 25
     patience: int = 8
-    negatives: int = 200
+    negatives: int = 100
     """a joint critic is read on this many negatives a row (a separable one on all)"""
     held_out: int = 5000
     """rows of a fold that are read at most"""
@@ -47,6 +47,14 @@ class Split:
     train: Tensor
     validation: Tensor
     test: Tensor
+
+    def alpha(self, m: int) -> float:
+        """The α at which m candidates weigh the positives as they will be weighed on the test rows.
+
+        Validation rows are fewer than test rows, and at their own α_{m,n} they would favour too flat a critic.
+        """
+        n = self.test.shape[1]
+        return m / (n * (n - 1) + 1)
 
     def keep(self, runs: list[int]) -> "Split":
         """The same for some of the runs."""

@@ -174,9 +174,9 @@ def mixture(rho: float = 0.9, draws: int = 200_000) -> Task:
 
 
 def cubic(dim: int, mi: float) -> Task:
-    """Correlated Gaussians with y rotated and then cubed coordinate by coordinate."""
+    """Correlated Gaussians with y cubed coordinate by coordinate and then rotated, so that no column shows the cube."""
     q, _ = torch.linalg.qr(torch.randn(dim, dim, generator=torch.Generator().manual_seed(0)))
-    return gaussian(dim, mi).bent(f"rotated cubic {dim}×{dim} at {mi:g}", map_y=lambda y: (y @ q).pow(3))
+    return gaussian(dim, mi).bent(f"rotated cubic {dim}×{dim} at {mi:g}", map_y=lambda y: y.pow(3) @ q)
 
 
 def _one_dimensional() -> list[Task]:

@@ -30,7 +30,7 @@ def train(
     order, at, stale = torch.zeros(0), rows, 0
     for step in range(recipe.steps + 1):
         if step % recipe.every == 0:
-            values = _validate(critic, views, split.validation, recipe.method)
+            values = _validate(critic, views, split, recipe.method)
             better = [r for r in range(runs) if values[r] > best[r] + 1e-4]
             stale = 0 if better else stale + 1
             for r in better:
@@ -100,17 +100,21 @@ def _scores(critic: Critic, x: Tensor, y: Tensor, generator: torch.Generator) ->
 
 
 @torch.no_grad()
-def _validate(critic: Critic, views: Views, rows: Tensor, method: str) -> list[float]:
+def _validate(critic: Critic, views: Views, split: Split, method: str) -> list[float]:
     critic.eval()
+    rows = split.validation
     found = []
     if critic.residual is not None:
         x, y = views(rows)
-        step = max(1, rows.shape[1] // 24)
+        step = max(1, rows.shape[1] // 8)
         scores = critic.pairs(x, y, [0, *range(1, rows.shape[1], step)])
         found = objective(method, scores[:, 0], scores[:, 1:]).tolist()
     else:
         e = embed_rows(critic, views, rows)
         method = {"smile": "dv", "js": "nwj"}.get(method, method)
-        found = [read_bound(stream_blocks(e.rows(r), math.inf), method)[0] for r in range(len(rows))]
+        found = [
+            read_bound(stream_blocks(e.rows(r), math.inf), method, split.alpha(rows.shape[1]))[0]
+            for r in range(len(rows))
+        ]
     critic.train()
     return found
