@@ -26,7 +26,7 @@ def cca(x: Tensor, y: Tensor) -> float:
 def ksg(x: Tensor, y: Tensor, neighbours: int = 5, most: int = 2000) -> float | None:
     """Kraskov, Stögbauer and Grassberger's first estimator, ψ(k) + ψ(n) − ⟨ψ(n_x) + ψ(n_y)⟩, on at most `most` rows.
 
-    None without SciPy, or where distances mean little: beyond ten columns, or with tied values.
+    None without SciPy, or where distances mean little: beyond ten columns, or with many tied values.
     """
     try:
         from scipy.spatial import cKDTree
@@ -37,7 +37,7 @@ def ksg(x: Tensor, y: Tensor, neighbours: int = 5, most: int = 2000) -> float | 
         return None
     chosen = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:most]
     sides = [(side[chosen].double() - side.double().mean(0)) / side.double().std(0) for side in (x, y)]
-    if any(len(torch.unique(side, dim=0)) < len(side) for side in sides):
+    if any(len(torch.unique(side, dim=0)) < 0.99 * len(side) for side in sides):
         return None
     both = torch.cat(sides, 1).numpy()
     reach = cKDTree(both).query(both, k=neighbours + 1, p=math.inf)[0][:, -1]

@@ -88,22 +88,40 @@ def _finish(
     floor, clip = clip_of(recipe.method)
     reader = Reader(critic, recipe)
     seen = split.train[:, : split.test.shape[1]]
-    tops = [float(v) for v in reader.positives(views, seen).max(1).values]
-    method = {"smile": "dv", "js": "nwj"}.get(recipe.method, recipe.method)
-    temperature, offset = [], []
+    beside = split.beside
+    own = reader.positives(views, split.validation)
+    temperature, offset, cap = [], [], []
     for r in range(runs):
-        trials = [
-            (reader(views, split.validation, r, t, tops[r] * t if tops[r] > 0 else math.inf), t) for t in TEMPERATURES
-        ]
-        held, best = max(trials, key=lambda trial: read_bound(trial[0], method, split.alpha(trial[0].m))[0])
-        temperature.append(best)
+        held, t, top = _calibrate(reader, views, split, beside, r, own[r])
+        temperature.append(t)
         offset.append(held.log_mean)
-    cap = [min(clip, t * top if top > 0 else math.inf) for t, top in zip(temperature, tops, strict=True)]
+        cap.append(min(clip, top))
     held_out = [reader(views, split.test, r, temperature[r], cap[r], floor) for r in range(runs)]
     train = [reader(views, seen, r, temperature[r], cap[r], floor) for r in range(runs)]
     scale = torch.tensor(temperature)[:, None, None], torch.tensor(offset)[:, None, None]
     units, trial_units = (_units(critic, views, rows, *scale) for rows in (split.test, split.validation))
     return Fitted(critic, columns, temperature, cap, offset, held_out, train, units, trial_units, split, names, recipe)
+
+
+def _calibrate(
+    reader: "Reader", views: Views, split: Split, beside: Tensor, run: int, own: Tensor
+) -> tuple[HeldOut, float, float]:
+    """(validation rows as read, temperature, cap) that do best on validation rows.
+
+    No score may pass the highest one that a true validation pair had, or a lower quantile where that does better: a
+    network that meets something new may say anything, and one such pair would rule the sum over all negatives. As many
+    training rows are read beside the validation rows, and the worse of the two counts: few rows may miss such a pair.
+    """
+    method = {"smile": "dv", "js": "nwj"}.get(reader.recipe.method, reader.recipe.method)
+
+    def attempt(t: float, quantile: float) -> tuple[float, HeldOut, float, float]:
+        cap = t * float(own.quantile(quantile))
+        held, other = (reader(views, rows, run, t, cap) for rows in (split.validation, beside))
+        return min(read_bound(h, method, split.alpha(h.m))[0] for h in (held, other)), held, t, cap
+
+    found = max((attempt(t, 1.0) for t in TEMPERATURES), key=lambda trial: trial[0])
+    found = max((found, *(attempt(found[2], q) for q in (0.98, 0.9))), key=lambda trial: trial[0])
+    return found[1:]
 
 
 def _units(critic: Critic, views: Views, rows: Tensor, scale: Tensor, offset: Tensor) -> list[tuple[Tensor, Tensor]]:
@@ -126,11 +144,15 @@ def aligned(critic: Critic, x: Tensor, y: Tensor) -> Tensor:
 
 
 class Reader:
-    """Reads one critic of the batch on some rows: all pairs, or `negatives` shifts where it is joint."""
+    """Reads one critic of the batch on some rows: all pairs, or `negatives` shifts where it is joint.
+
+    It keeps what it computed for the very tensors of row numbers that it was given.
+    """
 
     def __init__(self, critic: Critic, recipe: Recipe) -> None:
         self.critic, self.recipe = critic, recipe
-        self._cache: dict[int, Embedded | Tensor] = {}
+        self._separable: list[tuple[Tensor, Embedded]] = []
+        self._joint: list[tuple[Tensor, Tensor]] = []
 
     def positives(self, views: Views, rows: Tensor) -> Tensor:
         """Scores of the pairs themselves, (R, n)."""
@@ -149,25 +171,21 @@ class Reader:
         shifts = [s * (n - 1) // count + 1 for s in range(count)]
         scores = self._scores(views, rows, [0, *shifts])[run]
         where = {s: k for k, s in enumerate([0, *shifts])}
-        return stream_shifts(
-            lambda group: scores[[where[s] for s in group]].clamp_min(floor / temperature if temperature else floor),
-            [shifts[i : i + 20] for i in range(0, count, 20)],
-            cap,
-            temperature,
-        )
+        groups = [shifts[i : i + 20] for i in range(0, count, 20)]
+        return stream_shifts(lambda group: scores[[where[s] for s in group]], groups, cap, temperature, floor)
 
     def _embedded(self, views: Views, rows: Tensor) -> Embedded:
-        if id(rows) not in self._cache:
-            self._cache = {id(rows): embed_rows(self.critic, views, rows)}
-        found = self._cache[id(rows)]
-        assert isinstance(found, Embedded)
-        return found
+        for known, embedded in self._separable:
+            if known is rows:
+                return embedded
+        self._separable.append((rows, embed_rows(self.critic, views, rows)))
+        return self._separable[-1][1]
 
     def _scores(self, views: Views, rows: Tensor, shifts: list[int]) -> Tensor:
-        if id(rows) not in self._cache:
-            x, y = views(rows)
-            parts = [self.critic.pairs(x, y, shifts[i : i + 20]) for i in range(0, len(shifts), 20)]
-            self._cache = {id(rows): torch.cat(parts, 1)}
-        found = self._cache[id(rows)]
-        assert isinstance(found, Tensor)
-        return found
+        for known, scores in self._joint:
+            if known is rows:
+                return scores
+        x, y = views(rows)
+        parts = [self.critic.pairs(x, y, shifts[i : i + 20]) for i in range(0, len(shifts), 20)]
+        self._joint.append((rows, torch.cat(parts, 1)))
+        return self._joint[-1][1]

@@ -82,7 +82,7 @@ class Estimate:
         'x tells at least 0.95 nats about y, 95 % sure; the data can show at most 14.2.'
         """
         top = "" if math.isinf(self.max_detectable) else f"; the data can show at most {self.max_detectable:.1f}"
-        if self.ci_low <= 0:
+        if self.ci_low < 0.005:
             return f"x and y may be independent: nothing above 0 {self.unit} is shown, 95 % sure{top}.".replace(
                 "x and y", f"{x} and {y}"
             )

@@ -60,12 +60,16 @@ def stream_blocks(e: Embedded, cap: float, temperature: float = 1.0, floor: floa
 
 
 def stream_shifts(
-    score: Callable[[list[int]], Tensor], shifts: Iterable[list[int]], cap: float, temperature: float = 1.0
+    score: Callable[[list[int]], Tensor],
+    shifts: Iterable[list[int]],
+    cap: float,
+    temperature: float = 1.0,
+    floor: float = -math.inf,
 ) -> HeldOut:
     """Some pairs of a critic that is not separable: `score([s])` gives x_i with y_{i+s}, (1, n), for each shift."""
 
     def scaled(group: list[int]) -> Tensor:
-        return (temperature * score(group)).clamp(max=cap).double()
+        return (temperature * score(group)).clamp(floor, cap).double()
 
     pos, m = scaled([0])[0], 1
     rows, columns = pos.new_full(pos.shape, -torch.inf), pos.new_full(pos.shape, -torch.inf)

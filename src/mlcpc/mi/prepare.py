@@ -48,6 +48,11 @@ class Split:
     validation: Tensor
     test: Tensor
 
+    @property
+    def beside(self) -> Tensor:
+        """As many training rows as there are validation rows."""
+        return self.train[:, : self.validation.shape[1]]
+
     def alpha(self, m: int) -> float:
         """The α at which m candidates weigh the positives as they will be weighed on the test rows.
 

@@ -106,7 +106,7 @@ def _validate(critic: Critic, views: Views, split: Split, method: str) -> list[f
     found = []
     if critic.residual is not None:
         x, y = views(rows)
-        step = max(1, rows.shape[1] // 8)
+        step = max(1, rows.shape[1] ** 2 // 8000)
         scores = critic.pairs(x, y, [0, *range(1, rows.shape[1], step)])
         found = objective(method, scores[:, 0], scores[:, 1:]).tolist()
     else:
