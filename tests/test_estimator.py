@@ -18,7 +18,7 @@ import mlcpc
 from mlcpc import MutualInformationEstimator, estimate_kl, estimate_mi
 from mlcpc.mi.certificate import certified_low
 from mlcpc.mi.estimator import mutual_info
-from mlcpc.mi.held_out import HeldOut, read_bound, stream_blocks, stream_shifts
+from mlcpc.mi.held_out import Bent, HeldOut, read_bound, stream_blocks, stream_shifts
 from mlcpc.mi.intake import pair
 from mlcpc.mi.methods import METHODS
 from mlcpc.mi.networks import Embedded
@@ -48,7 +48,7 @@ def dense(e: Embedded) -> torch.Tensor:
 def test_streaming_equals_dense_and_the_library_objective() -> None:
     e = embedded()
     s = dense(e)
-    held = stream_blocks(e, math.inf)
+    held = stream_blocks(e)
     value, _, top = read_bound(held)
     n = len(s)
     torch.testing.assert_close(value, float(ml_cpc(in_batch(s), mlcpc.alpha_min(n, n))), atol=1e-5, rtol=0)
@@ -63,8 +63,8 @@ def test_blocks_and_shifts_read_the_same(monkeypatch) -> None:
     s = dense(e).float()
     rows = torch.arange(50)
     groups = [list(range(1, 30)), list(range(30, 50))]
-    shifted = stream_shifts(lambda g: torch.stack([s[rows, (rows + k) % 50] for k in g]), groups, cap=2.0)
-    blocks = stream_blocks(e, cap=2.0)
+    shifted = stream_shifts(lambda g: torch.stack([s[rows, (rows + k) % 50] for k in g]), groups, Bent(cap=2.0))
+    blocks = stream_blocks(e, Bent(cap=2.0))
     for a, b in zip(
         (shifted.pos, shifted.row_lse, shifted.col_lse), (blocks.pos, blocks.row_lse, blocks.col_lse), strict=True
     ):
@@ -81,7 +81,7 @@ def test_standard_error_is_that_of_repeated_samples(method: str) -> None:
         x, noise = torch.randn(2, 150, 1, generator=g)
         y = 0.6 * x + 0.8 * noise
         e = Embedded(0.9 * x, -0.25 * x[:, 0] ** 2, y, -0.25 * y[:, 0] ** 2)
-        value, influence, _ = read_bound(stream_blocks(e, math.inf), method)
+        value, influence, _ = read_bound(stream_blocks(e), method)
         values.append(value)
         errors.append(float(influence.std()) / math.sqrt(len(influence)))
     assert np.mean(errors) == pytest.approx(np.std(values), rel=0.25)

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from mlcpc.mi.features import MODES, Columns
-from mlcpc.mi.held_out import HeldOut, clip_of, read_bound, stream_blocks, stream_shifts
+from mlcpc.mi.held_out import Bent, HeldOut, read_bound, stream_blocks, stream_cut, stream_shifts
+from mlcpc.mi.methods import SMILE_CLIP
 from mlcpc.mi.networks import Critic, Embedded
 from mlcpc.mi.prepare import TEMPERATURES, Encoders, Recipe, Split, Views, embed_rows, encoded, prepare, split_rows
 from mlcpc.mi.train import keep, train
@@ -29,8 +30,7 @@ class Fitted:
 
     critic: Critic
     columns: list[tuple[Columns, Columns]] | None
-    temperature: list[float]
-    cap: list[float]
+    bent: list[Bent]
     offset: list[float]
     """log mean g over validation pairs: score − offset estimates the log density ratio"""
     held: list[HeldOut]
@@ -85,46 +85,53 @@ def _finish(
     """Calibrate on validation rows, then read the held-out rows, once."""
     critic.eval()
     runs = len(split.train)
-    floor, clip = clip_of(recipe.method)
     reader = Reader(critic, recipe)
     seen = split.train[:, : split.test.shape[1]]
     beside = split.beside
     own = reader.positives(views, split.validation)
-    temperature, offset, cap = [], [], []
+    bent, offset = [], []
     for r in range(runs):
-        held, t, top = _calibrate(reader, views, split, beside, r, own[r])
-        temperature.append(t)
-        offset.append(held.log_mean)
-        cap.append(min(clip, top))
-    held_out = [reader(views, split.test, r, temperature[r], cap[r], floor) for r in range(runs)]
-    train = [reader(views, seen, r, temperature[r], cap[r], floor) for r in range(runs)]
-    scale = torch.tensor(temperature)[:, None, None], torch.tensor(offset)[:, None, None]
-    units, trial_units = (_units(critic, views, rows, *scale) for rows in (split.test, split.validation))
-    return Fitted(critic, columns, temperature, cap, offset, held_out, train, units, trial_units, split, names, recipe)
+        found, best = _calibrate(reader, views, split, beside, r, own[r])
+        bent.append(found)
+        offset.append(best.log_mean)
+    held_out = [reader(views, split.test, r, bent[r]) for r in range(runs)]
+    trained = [reader(views, seen, r, bent[r]) for r in range(runs)]
+    units, trial_units = (_units(critic, views, rows, bent, offset) for rows in (split.test, split.validation))
+    return Fitted(critic, columns, bent, offset, held_out, trained, units, trial_units, split, names, recipe)
 
 
 def _calibrate(
     reader: "Reader", views: Views, split: Split, beside: Tensor, run: int, own: Tensor
-) -> tuple[HeldOut, float, float]:
-    """(validation rows as read, temperature, cap) that do best on validation rows.
+) -> tuple[Bent, HeldOut]:
+    """How to read a critic, and the validation rows read so: what does best on validation rows.
 
     No score may pass the highest one that a true validation pair had, or a lower quantile where that does better: a
     network that meets something new may say anything, and one such pair would rule the sum over all negatives. As many
     training rows are read beside the validation rows, and the worse of the two counts: few rows may miss such a pair.
     """
-    method = {"smile": "dv", "js": "nwj"}.get(reader.recipe.method, reader.recipe.method)
+    method = reader.recipe.method
+    clip = SMILE_CLIP if method == "smile" else math.inf
+    method = {"smile": "dv", "js": "nwj"}.get(method, method)
 
-    def attempt(t: float, quantile: float) -> tuple[float, HeldOut, float, float]:
-        cap = t * float(own.quantile(quantile))
-        held, other = (reader(views, rows, run, t, cap) for rows in (split.validation, beside))
-        return min(read_bound(h, method, split.alpha(h.m))[0] for h in (held, other)), held, t, cap
+    def attempt(bent: Bent) -> tuple[float, Bent, HeldOut]:
+        held, other = (reader(views, rows, run, bent) for rows in (split.validation, beside))
+        return min(read_bound(h, method, split.alpha(h.m))[0] for h in (held, other)), bent, held
 
-    found = max((attempt(t, 1.0) for t in TEMPERATURES), key=lambda trial: trial[0])
-    found = max((found, *(attempt(found[2], q) for q in (0.98, 0.9))), key=lambda trial: trial[0])
-    return found[1:]
+    def best(*trials: Bent) -> tuple[float, Bent, HeldOut]:
+        return max((attempt(bent) for bent in trials), key=lambda trial: trial[0])
+
+    tops = [float(own.quantile(q)) for q in (1.0, 0.98, 0.9)]
+    trials = [Bent(t, min(clip, t * tops[0]), -clip) for t in TEMPERATURES]
+    if reader.critic.residual is None and method == "ml_cpc":
+        ceilings = (reader.cut(views, split, run, t) for t in TEMPERATURES[:5])
+        trials += [bent for bent in ceilings if bent.cap < bent.temperature * tops[0]]
+    _, bent, _ = best(*trials)
+    return best(bent, *(replace(bent, cap=min(bent.cap, bent.temperature * top)) for top in tops[1:]))[1:]
 
 
-def _units(critic: Critic, views: Views, rows: Tensor, scale: Tensor, offset: Tensor) -> list[tuple[Tensor, Tensor]]:
+def _units(
+    critic: Critic, views: Views, rows: Tensor, bent: list[Bent], offset: list[float]
+) -> list[tuple[Tensor, Tensor]]:
     """Two rows at a time: f(a, a'), f(b, b') and, swapped, f(a, b'), f(b, a')."""
     even = rows[:, : rows.shape[1] // 2 * 2]
     swapped = even.view(len(even), -1, 2).flip(2).flatten(1)
@@ -134,7 +141,8 @@ def _units(critic: Critic, views: Views, rows: Tensor, scale: Tensor, offset: Te
             aligned(critic, views(a)[0], views(b)[1])
             for a, b in zip(torch.split(even, 1000, 1), torch.split(other, 1000, 1), strict=True)
         ]
-        found.append(torch.cat(parts, 1).view(len(even), -1, 2) * scale - offset)
+        raw = torch.cat(parts, 1).view(len(even), -1, 2)
+        found.append([b(scores) - zero for b, scores, zero in zip(bent, raw, offset, strict=True)])
     return list(zip(found[0], found[1], strict=True))
 
 
@@ -160,19 +168,21 @@ class Reader:
             return self.critic.pairs(*views(rows), [0])[:, 0]
         return embed_rows(self.critic, views, rows).pairs()
 
-    def __call__(
-        self, views: Views, rows: Tensor, run: int, temperature: float, cap: float, floor: float = -math.inf
-    ) -> HeldOut:
+    def __call__(self, views: Views, rows: Tensor, run: int, bent: Bent) -> HeldOut:
         """Rows (R, n) of run `run`."""
         if self.critic.residual is None:
-            return stream_blocks(self._embedded(views, rows).rows(run), cap, temperature, floor)
+            return stream_blocks(self._embedded(views, rows).rows(run), bent)
         n = rows.shape[1]
         count = min(self.recipe.negatives, n - 1)
         shifts = [s * (n - 1) // count + 1 for s in range(count)]
         scores = self._scores(views, rows, [0, *shifts])[run]
         where = {s: k for k, s in enumerate([0, *shifts])}
         groups = [shifts[i : i + 20] for i in range(0, count, 20)]
-        return stream_shifts(lambda group: scores[[where[s] for s in group]], groups, cap, temperature, floor)
+        return stream_shifts(lambda group: scores[[where[s] for s in group]], groups, bent)
+
+    def cut(self, views: Views, split: Split, run: int, temperature: float) -> Bent:
+        """The cap at the ceiling of the test rows, by the validation rows' own log mean."""
+        return stream_cut(self._embedded(views, split.validation).rows(run), split.ceiling, temperature)[1]
 
     def _embedded(self, views: Views, rows: Tensor) -> Embedded:
         for known, embedded in self._separable:

@@ -100,10 +100,7 @@ class MutualInformationEstimator:
         everyone = rows.expand(len(fitted.held), -1)
         reader = Reader(fitted.critic, fitted.recipe)
         with torch.no_grad():
-            held = [
-                reader(views, everyone, r, t, c)
-                for r, (t, c) in enumerate(zip(fitted.temperature, fitted.cap, strict=True))
-            ]
+            held = [reader(views, everyone, r, bent) for r, bent in enumerate(fitted.bent)]
         return sum(read_bound(h, fitted.recipe.method, self.alpha)[0] for h in held) / len(held)
 
     def pmi(self, X: Any, y: Any) -> Tensor:  # noqa: N803
@@ -115,9 +112,8 @@ class MutualInformationEstimator:
             x, y_rows = views(rows.expand(len(fitted.held), -1))
             with torch.no_grad():
                 scores = aligned(fitted.critic, x, y_rows)
-            scaled = scores * torch.tensor(fitted.temperature)[:, None]
-            held = torch.minimum(scaled, torch.tensor(fitted.cap)[:, None])
-            found.append((held - torch.tensor(fitted.offset)[:, None]).mean(0))
+            ratios = [bent(s) - zero for bent, s, zero in zip(fitted.bent, scores, fitted.offset, strict=True)]
+            found.append(torch.stack(ratios).mean(0))
         return torch.cat(found)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:

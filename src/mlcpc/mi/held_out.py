@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from mlcpc.bounds import alpha_min
-from mlcpc.mi.methods import SMILE_CLIP, ceiling_of, read
+from mlcpc.mi.methods import ceiling_of, read
 from mlcpc.mi.networks import Embedded
 
-__all__ = ["HeldOut", "clip_of", "read_bound", "stream_blocks", "stream_shifts"]
+__all__ = ["Bent", "HeldOut", "read_bound", "stream_blocks", "stream_cut", "stream_shifts"]
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,30 @@ class HeldOut:
         return float(self.row_lse.logsumexp(0)) - math.log(len(self.pos) * (self.m - 1))
 
 
-def stream_blocks(e: Embedded, cap: float, temperature: float = 1.0, floor: float = -math.inf) -> HeldOut:
+@dataclass(frozen=True)
+class Bent:
+    """A critic's scores as they are read: times `temperature`, then held between `floor` and `cap`.
+
+    J_α at α_{m,n} is highest not at the log ratio r but at −log(e^−r + e^−c), c its ceiling: nearly r cut off at c.
+    Without the cut a Gaussian of 15 nats reads as 6.7 on 4000 rows by the exact critic, with it as 14.1.
+
+    >>> Bent(temperature=0.5, cap=1.0)(torch.tensor([1.0, 9.0]))
+    tensor([0.5000, 1.0000])
+    """
+
+    temperature: float = 1.0
+    cap: float = math.inf
+    floor: float = -math.inf
+
+    def __call__(self, scores: Tensor) -> Tensor:
+        return (self.temperature * scores).clamp(self.floor, self.cap)
+
+
+def stream_blocks(e: Embedded, bent: Bent = Bent()) -> HeldOut:
     """All pairs of a separable critic; temporary memory is one block of about 2 million scores.
 
     >>> rows = Embedded(torch.zeros(3, 1), torch.zeros(3), torch.zeros(3, 1), torch.zeros(3))
-    >>> stream_blocks(rows, cap=9.0).row_lse.exp().round(decimals=6)
+    >>> stream_blocks(rows).row_lse.exp().round(decimals=6)
     tensor([2., 2., 2.], dtype=torch.float64)
     """
     n = len(e.left)
@@ -50,7 +69,7 @@ def stream_blocks(e: Embedded, cap: float, temperature: float = 1.0, floor: floa
     for i in range(0, n, step):
         part = slice(i, i + step)
         block = torch.addmm(e.from_y.expand(len(e.left[part]), n), e.left[part], e.right.T) + e.from_x[part, None]
-        block = (temperature * block).clamp_(floor, cap)
+        block = bent(block)
         diagonal = block[:, i:].diagonal()  # from the same product, so that rounding favours neither side
         own.append(diagonal.double())
         diagonal.fill_(-torch.inf)
@@ -59,17 +78,25 @@ def stream_blocks(e: Embedded, cap: float, temperature: float = 1.0, floor: floa
     return HeldOut(torch.cat(own), torch.cat(rows), columns, n)
 
 
+def stream_cut(e: Embedded, ceiling: float, temperature: float = 1.0) -> tuple[HeldOut, Bent]:
+    """All pairs, cut off at the ceiling above log mean g, where any pair reaches it."""
+    bent = Bent(temperature)
+    held = stream_blocks(e, bent)
+    if (cap := held.log_mean + ceiling) < float(held.pos.max()):
+        bent = Bent(temperature, cap)
+        held = stream_blocks(e, bent)
+    return held, bent
+
+
 def stream_shifts(
     score: Callable[[list[int]], Tensor],
     shifts: Iterable[list[int]],
-    cap: float,
-    temperature: float = 1.0,
-    floor: float = -math.inf,
+    bent: Bent = Bent(),
 ) -> HeldOut:
     """Some pairs of a critic that is not separable: `score([s])` gives x_i with y_{i+s}, (1, n), for each shift."""
 
     def scaled(group: list[int]) -> Tensor:
-        return (temperature * score(group)).clamp(floor, cap).double()
+        return bent(score(group)).double()
 
     pos, m = scaled([0])[0], 1
     rows, columns = pos.new_full(pos.shape, -torch.inf), pos.new_full(pos.shape, -torch.inf)
@@ -99,8 +126,3 @@ def read_bound(held: HeldOut, method: str = "ml_cpc", alpha: float | None = None
         each = torch.logsumexp(torch.stack([held.row_lse, held.col_lse]), 0) - math.log(held.m - 1)
         influence = held.pos - (each - log_z).exp()
     return value, influence, ceiling_of(method, held.m, alpha)
-
-
-def clip_of(method: str) -> tuple[float, float]:
-    """(floor, cap) that a method puts on its scores."""
-    return (-SMILE_CLIP, SMILE_CLIP) if method == "smile" else (-math.inf, math.inf)

@@ -34,7 +34,7 @@ class Embedded(NamedTuple):
 
     def pairs(self, shift: int = 0) -> Tensor:
         """Scores of row i of x with row i + shift of y, (R, n)."""
-        right, from_y = self.right.roll(-shift, 1), self.from_y.roll(-shift, 1)
+        right, from_y = self.right.roll(-shift, -2), self.from_y.roll(-shift, -1)
         return (self.left * right).sum(-1) + self.from_x + from_y
 
 

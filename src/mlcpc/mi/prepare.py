@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from mlcpc.mi.features import Columns, Gaussian, fit_columns, fit_gaussian, modulated, radial
-from mlcpc.mi.held_out import read_bound, stream_blocks
+from mlcpc.mi.held_out import Bent, read_bound, stream_blocks
 from mlcpc.mi.networks import Critic, Embedded
 
 __all__ = ["TEMPERATURES", "Encoders", "Recipe", "Split", "Views", "embed_rows", "encoded", "prepare", "split_rows"]
@@ -53,13 +53,18 @@ class Split:
         """As many training rows as there are validation rows."""
         return self.train[:, : self.validation.shape[1]]
 
+    @property
+    def ceiling(self) -> float:
+        """log(n(n−1)+1): what all pairs of the test rows can show at most."""
+        n = self.test.shape[1]
+        return math.log(n * (n - 1) + 1)
+
     def alpha(self, m: int) -> float:
         """The α at which m candidates weigh the positives as they will be weighed on the test rows.
 
         Validation rows are fewer than test rows, and at their own α_{m,n} they would favour too flat a critic.
         """
-        n = self.test.shape[1]
-        return m / (n * (n - 1) + 1)
+        return m / math.exp(self.ceiling)
 
     def keep(self, runs: list[int]) -> "Split":
         """The same for some of the runs."""
@@ -135,11 +140,15 @@ def _warm_start(zx: Tensor, zy: Tensor, train: Tensor, validation: Tensor) -> St
     if level == 0:
         return starts[0]
     trial = Critic((zx.shape[1], zy.shape[1]), starts, True, (1, 1), torch.Generator())
+    worth = [-0.02 * k for k in range(len(starts))]
     with torch.no_grad():
-        sides = (z[validation].expand(len(starts), -1, -1) for z in (zx, zy))
-        embedded = trial.embed(*sides)
-        values = [_best_value(embedded.rows(r)) - 0.02 * r for r in range(len(starts))]
-    return starts[max(range(len(starts)), key=lambda r: values[r])]
+        both = [
+            trial.embed(*(z[rows].expand(len(starts), -1, -1) for z in (zx, zy)))
+            for rows in (validation, train[: len(validation)])
+        ]
+        for k in range(len(starts)):
+            worth[k] += _best_value([embedded.rows(k) for embedded in both])
+    return starts[worth.index(max(worth))]
 
 
 def encoded(
@@ -170,6 +179,7 @@ def embed_rows(critic: Critic, views: Views, rows: Tensor) -> Embedded:
     return Embedded(*(torch.cat(parts, 1) for parts in zip(*pieces, strict=True)))
 
 
-def _best_value(e: Embedded) -> float:
-    """The highest J over the temperatures; 0 nats at temperature 0, where the critic says nothing."""
-    return max(read_bound(stream_blocks(e, math.inf, t))[0] for t in TEMPERATURES)
+def _best_value(parts: list[Embedded]) -> float:
+    """The highest J over the temperatures, on the part where it is lower; no score above the first part's best pair."""
+    top = float(parts[0].pairs().max())
+    return max(min(read_bound(stream_blocks(e, Bent(t, t * top)))[0] for e in parts) for t in TEMPERATURES)

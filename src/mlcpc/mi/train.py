@@ -6,7 +6,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from mlcpc.mi.held_out import read_bound, stream_blocks
+from mlcpc.mi.held_out import read_bound, stream_cut
 from mlcpc.mi.methods import objective
 from mlcpc.mi.networks import Critic
 from mlcpc.mi.prepare import Recipe, Split, Views, embed_rows
@@ -112,9 +112,8 @@ def _validate(critic: Critic, views: Views, split: Split, method: str) -> list[f
     else:
         e = embed_rows(critic, views, rows)
         method = {"smile": "dv", "js": "nwj"}.get(method, method)
-        found = [
-            read_bound(stream_blocks(e.rows(r), math.inf), method, split.alpha(rows.shape[1]))[0]
-            for r in range(len(rows))
-        ]
+        for r in range(len(rows)):
+            held, _ = stream_cut(e.rows(r), split.ceiling)
+            found.append(read_bound(held, method, split.alpha(held.m))[0])
     critic.train()
     return found
