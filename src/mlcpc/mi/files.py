@@ -97,8 +97,9 @@ def _read_numpy(path: Path, suffix: str) -> dict[str, Any]:
     import numpy as np
 
     try:
-        loaded = np.load(path, allow_pickle=False)
-        arrays = {"": loaded} if suffix == ".npy" else {name: loaded[name] for name in loaded}
+        with path.open("rb") as file:
+            loaded = np.load(file, allow_pickle=False)
+            arrays = {"": loaded} if isinstance(loaded, np.ndarray) else {name: loaded[name] for name in loaded}
     except (ValueError, EOFError, TypeError, IndexError, zipfile.BadZipFile, OSError) as error:
         raise ValueError(f"{path} is not an array file of numbers ({suffix}), or is truncated: {error}") from error
     columns: dict[str, Any] = {}
