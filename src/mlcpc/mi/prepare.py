@@ -19,7 +19,7 @@ TEMPERATURES = (1.0, 0.97, 0.93, 0.88, 0.8, 0.7, 0.6, 0.5, 0.35, 0.2, 0.0)
 
 @dataclass(frozen=True)
 class Recipe:
-    """How critics are fitted. The defaults were tuned on seeds 0–9 of `mlcpc.mi.tasks`."""
+    """How critics are fitted. The defaults were tuned on `mlcpc.mi.tasks`, seeds 0–9."""
 
     method: str = "ml_cpc"
     inputs: str = "auto"
