@@ -1,6 +1,8 @@
 """Tasks: their information against independent computations, their samplers against their own description."""
 
+import csv
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -99,3 +101,16 @@ def test_spiral_keeps_lengths_and_can_be_undone() -> None:
 def test_rotated_cubic_hides_the_cube() -> None:
     x, y = cubic(20, 5.0).sample(20_000, torch.Generator().manual_seed(0))
     assert 2.5 < cca(x, y) < 3.0  # the Gaussian fit sees about half of it
+
+
+def test_measured_accuracy_is_what_the_page_says() -> None:
+    root = Path(__file__).parent.parent
+    page = " ".join((root / "docs/mutual-information.md").read_text().split())
+    rows = list(csv.DictReader((root / "results/bench/mi.csv").read_text().splitlines()))
+    plain = [r for r in rows if r["mode"] == "default" and r["task"] in TWELVE and int(r["seed"]) >= 110]
+    assert {r["task"] for r in plain} == set(TWELVE)
+    seeds = {r["seed"] for r in plain}
+    assert len(plain) == 12 * len(seeds) == 36
+    for column, words in (("lower_bound", "the bound is off by {} nats"), ("point", "`point` by {}")):
+        error = sum(abs(float(r[column]) - float(r["truth"])) for r in plain) / len(plain)
+        assert words.format(f"{error:.3f}") in page

@@ -79,10 +79,11 @@ def stream_blocks(e: Embedded, bent: Bent = Bent()) -> HeldOut:
 
 
 def stream_cut(e: Embedded, ceiling: float, temperature: float = 1.0) -> tuple[HeldOut, Bent]:
-    """All pairs, cut off at the ceiling above log mean g, where any pair reaches it."""
-    bent = Bent(temperature)
+    """All pairs, cut off at the highest true pair, and at the ceiling above log mean g where that is lower."""
+    top = float(((e.left * e.right).sum(1) + e.from_x + e.from_y).max())
+    bent = Bent(temperature, temperature * top)
     held = stream_blocks(e, bent)
-    if (cap := held.log_mean + ceiling) < float(held.pos.max()):
+    if (cap := held.log_mean + ceiling) < bent.cap:
         bent = Bent(temperature, cap)
         held = stream_blocks(e, bent)
     return held, bent
