@@ -16,8 +16,8 @@ __all__ = ["extra_memory", "medians", "write"]
 OUT = Path(__file__).parent.parent / "results" / "bench"
 
 
-def medians(ways: dict[str, Callable[[], object]], seconds: float = 6.0) -> dict[str, float]:
-    """Median time of each way, interleaved; as many rounds, from 5 to 200, as `seconds` allow."""
+def medians(ways: dict[str, Callable[[], object]], seconds: float = 6.0, least: int = 5) -> dict[str, float]:
+    """Median time of each way, interleaved; as many rounds, from `least` to 200, as `seconds` allow."""
     synchronize = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
     clock = time.perf_counter if torch.cuda.is_available() else time.thread_time
     for way in ways.values():
@@ -27,7 +27,7 @@ def medians(ways: dict[str, Callable[[], object]], seconds: float = 6.0) -> dict
     for way in ways.values():
         way()
     synchronize()
-    rounds = int(min(200, max(5, seconds / (time.perf_counter() - start))))
+    rounds = int(min(200, max(least, seconds / (time.perf_counter() - start))))
     times: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(rounds):
         for name, way in ways.items():

@@ -10,7 +10,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from mlcpc import ContrastiveLoss, MemoryBank, Queue, contrastive_loss, cpc, loss, ml_cpc, paired
+from mlcpc import ContrastiveLoss, Queue, contrastive_loss, cpc, loss, ml_cpc, paired
+from mlcpc.queues import MemoryBank
 
 COUNTS = {1: [7], 2: [4, 3], 3: [1, 4, 2], 4: [2, 1, 3, 1]}
 N, D = 7, 5

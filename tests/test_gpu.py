@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
-from mlcpc import ContrastiveLoss, MemoryBank, Queue, contrastive_loss
+from mlcpc import ContrastiveLoss, Queue, contrastive_loss
+from mlcpc.queues import MemoryBank
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here"),

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from mlcpc import MemoryBank, Queue, contrastive_loss
+from mlcpc import Queue, contrastive_loss
+from mlcpc.queues import MemoryBank
 
 
 @pytest.mark.parametrize("sizes", [[3, 3, 3], [5, 5], [7], [12], [1] * 11, [4, 9, 2], [0, 3, 0]])

@@ -6,20 +6,22 @@
 torch.Size([])
 """
 
+import importlib
+from typing import Any
+
 from mlcpc.bounds import GuaranteeWarning, alpha_min, ceiling, is_lower_bound
 from mlcpc.contrastive import ContrastiveLoss, contrastive_loss
-from mlcpc.objectives import OBJECTIVES, cpc, loss, ml_cpc
-from mlcpc.queues import MemoryBank, Queue
+from mlcpc.objectives import cpc, loss, ml_cpc
+from mlcpc.queues import Queue
 from mlcpc.schedules import constant, geometric, parse_alpha
 from mlcpc.scores import Scores, from_logits, in_batch, paired
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "OBJECTIVES",
     "ContrastiveLoss",
     "GuaranteeWarning",
-    "MemoryBank",
+    "MutualInformationEstimator",
     "Queue",
     "Scores",
     "alpha_min",
@@ -27,6 +29,8 @@ __all__ = [
     "constant",
     "contrastive_loss",
     "cpc",
+    "estimate_kl",
+    "estimate_mi",
     "from_logits",
     "geometric",
     "in_batch",
@@ -36,3 +40,16 @@ __all__ = [
     "paired",
     "parse_alpha",
 ]
+
+_ON_DEMAND = {
+    "MutualInformationEstimator": "mlcpc.mi.estimator",
+    "estimate_kl": "mlcpc.mi.kl",
+    "estimate_mi": "mlcpc.mi.estimator",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """The estimators load their section when first asked for, so `import mlcpc` stays light."""
+    if name in _ON_DEMAND:
+        return getattr(importlib.import_module(_ON_DEMAND[name]), name)
+    raise AttributeError(f"module 'mlcpc' has no attribute {name!r}")

@@ -6,6 +6,7 @@ tyro rather than typer: the flags come from dataclasses, which the configs are a
 import contextlib
 import csv
 import io
+import json
 import math
 import re
 import sys
@@ -23,6 +24,7 @@ from rich.table import Table
 import mlcpc
 from mlcpc.bounds import alpha_min, ceiling, is_lower_bound
 from mlcpc.config import InputError
+from mlcpc.mi.command import measure, pairwise, save_plot, table_rows
 from mlcpc.objectives import label
 from mlcpc.reproduce import TARGETS, Check, reproduce
 from mlcpc.reproduce.target import Tick
@@ -89,12 +91,12 @@ class Bounds:
     """show bits instead of nats"""
 
     def __call__(self) -> int:
-        try:
-            return self._show()
-        except ValueError as error:  # whatever these functions refuse came from the command line
-            raise InputError(str(error)) from error
+        with _refusals():
+            table = self._table()
+        Console().print(table)
+        return 0
 
-    def _show(self) -> int:
+    def _table(self) -> Table:
         lowest = alpha_min(self.m, self.n)
         table = Table(
             "α", f"ceiling ({'bits' if self.bits else 'nats'})", "ML-CPC is a lower bound", "CPC is a lower bound"
@@ -103,15 +105,107 @@ class Bounds:
             top = ceiling(self.m, alpha) / (math.log(2) if self.bits else 1)
             words = ["yes" if is_lower_bound(alpha, self.m, self.n, name) else "no" for name in ("ml_cpc", "cpc")]
             table.add_row(f"{alpha!r}" + (" = α_{m,n}" if alpha == lowest else ""), f"{top:.3f}", *words)
-        Console().print(table)
+        return table
+
+
+@dataclass(frozen=True)
+class Mi:
+    """How much do columns of a file tell about each other? A lower bound on their mutual information."""
+
+    data: tyro.conf.Positional[Path]
+    """a CSV, TSV, Parquet, NPZ or NPY file, one row for each pair"""
+    x: str
+    """columns of the one side, separated by commas"""
+    y: str
+    """columns of the other side"""
+    method: str = "ml_cpc"
+    """or cpc, dv, nwj, smile, js, for comparison"""
+    fast: bool = False
+    """three times faster, and lower"""
+    drop_missing: bool = False
+    """leave out rows with missing values instead of refusing them"""
+    seed: int = 0
+    """the same seed gives the same number"""
+    bits: bool = False
+    """show bits instead of nats"""
+    json: bool = False
+    """print the result as JSON and nothing else"""
+    plot: Path | None = None
+    """also draw it, to a .svg, .png or .pdf"""
+
+    def __call__(self) -> int:
+        missing = "drop" if self.drop_missing else "refuse"
+        settings = {"method": self.method, "fast": self.fast, "missing": missing, "seed": self.seed, "bits": self.bits}
+        with _refusals():
+            result = measure(self.data, self.x, self.y, _quiet if self.json else _progress, **settings)
+            if self.plot:
+                save_plot(result, self.plot)
+        if self.json:
+            print(json.dumps(result.to_dict(), indent=1))
+            return 0
+        table = Table("", result.unit, box=SIMPLE)
+        for row in table_rows(result):
+            table.add_row(*row)
+        console = Console()
+        console.print(table)
+        for warning in result.warnings:
+            console.print(f"Note: {warning}.", highlight=False, markup=False)
+        console.print(result.sentence(self.x, self.y), highlight=False, markup=False)
         return 0
 
 
-ABOUT = "Multi-label contrastive predictive coding: losses, bounds, and the figures of the paper."
+@dataclass(frozen=True)
+class MiMatrix:
+    """The mutual information of every pair of columns of a file: a table and a heat map."""
+
+    data: tyro.conf.Positional[Path]
+    """a CSV, TSV, Parquet, NPZ or NPY file"""
+    columns: str = ""
+    """only these, separated by commas"""
+    out: Path = Path("mi_matrix")
+    """mi_matrix.csv, .json and .svg are written below this folder"""
+    jobs: int = 0
+    """pairs at a time; 0: one for each core"""
+    fast: bool = True
+    """a third of the training; --no-fast for all of it"""
+    drop_missing: bool = False
+    """leave out rows with missing values instead of refusing them"""
+    bits: bool = False
+    """show bits instead of nats"""
+
+    def __call__(self) -> int:
+        missing = "drop" if self.drop_missing else "refuse"
+        settings = {"fast": self.fast, "missing": missing, "bits": self.bits}
+        with _refusals():
+            found = pairwise(self.data, self.columns, self.jobs, _progress, **settings)
+        paths = found.save(self.out)
+        table = Table("", *found.names, box=SIMPLE)
+        for name, values in zip(found.names, found.matrix(), strict=True):
+            table.add_row(name, *("" if math.isnan(value) else f"{value:.2f}" for value in values))
+        console = Console()
+        console.print(f"Lower bounds, in {'bits' if self.bits else 'nats'}:")
+        console.print(table)
+        for path in paths:
+            console.print(f"  {path}", highlight=False, soft_wrap=True)
+        return 0
+
+
+@contextlib.contextmanager
+def _refusals() -> Iterator[None]:
+    """What these commands' functions refuse came from the command line or the file it names."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        raise InputError(str(error)) from error
+
+
+ABOUT = "Multi-label contrastive predictive coding: losses, bounds, mutual information, and the figures of the paper."
 COMMANDS: Any = (
     Annotated[Reproduce, tyro.conf.subcommand("reproduce")]
     | Annotated[Demo, tyro.conf.subcommand("demo")]
     | Annotated[Bounds, tyro.conf.subcommand("bounds")]
+    | Annotated[Mi, tyro.conf.subcommand("mi")]
+    | Annotated[MiMatrix, tyro.conf.subcommand("mi-matrix")]
 )
 
 
@@ -121,12 +215,16 @@ def main(arguments: list[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):  # a terminal without α shows a ? rather than a traceback
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+    if arguments[:2] == ["mi", "matrix"]:
+        arguments = ["mi-matrix", *arguments[2:]]
     if arguments in (["--version"], ["-V"]):
         print(f"mlcpc {mlcpc.__version__}")
         return 0
     try:
         with _one_line_errors():
-            command: Reproduce | Demo | Bounds = tyro.cli(COMMANDS, prog="mlcpc", description=ABOUT, args=arguments)
+            command: Reproduce | Demo | Bounds | Mi | MiMatrix = tyro.cli(
+                COMMANDS, prog="mlcpc", description=ABOUT, args=arguments
+            )
         return command()
     except (InputError, OSError) as error:
         print(f"mlcpc: {' '.join(str(error).split())}", file=sys.stderr)
@@ -189,6 +287,11 @@ def _progress(title: str) -> Iterator[Tick]:
         task = bar.add_task(title, total=1.0)
         yield lambda done: bar.update(task, completed=done)
         bar.update(task, completed=1.0)
+
+
+@contextlib.contextmanager
+def _quiet(title: str) -> Iterator[Tick]:
+    yield lambda done: None
 
 
 def _table_of_checks(checks: list[tuple[str, Check]]) -> Table:

@@ -1,0 +1,125 @@
+"""`mlcpc mi` and `mlcpc mi-matrix`: mutual information of the columns of a file."""
+
+import csv
+import json
+import math
+import os
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from itertools import combinations
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mlcpc.mi.estimate import Estimate
+from mlcpc.mi.estimator import estimate_mi
+from mlcpc.mi.files import choose, read_columns
+
+__all__ = ["Pairwise", "measure", "pairwise", "save_plot"]
+
+Progress = Callable[[str], AbstractContextManager[Callable[[float], None]]]
+
+
+def measure(data: Path, x: str, y: str, progress: Progress, **settings: Any) -> Estimate:
+    """The estimate between the columns named in x and those named in y (comma-separated)."""
+    columns = read_columns(data)
+    if not x or not y:
+        raise ValueError(f"name the columns with --x and --y; {data} has: {', '.join(columns)}")
+    sides = [choose(columns, names.split(","), flag) for names, flag in ((x, "--x"), (y, "--y"))]
+    if both := set(sides[0]) & set(sides[1]):
+        raise ValueError(f"--x and --y both name {', '.join(sorted(both))}: a column tells everything about itself")
+    with progress("estimating") as tick:
+        return estimate_mi(*sides, tick=tick, **settings)
+
+
+def table_rows(result: Estimate) -> list[tuple[str, str]]:
+    """What the small table shows."""
+    rows = [
+        ("lower bound", f"{result.lower_bound:.3f} ± {result.se:.3f}"),
+        ("95 % sure above", f"{result.ci_low:.3f}"),
+        ("certified above", f"{result.certified_low():.3f}"),
+        ("point (not a bound)", f"{result.point:.3f}"),
+        *((name, f"{value:.3f}") for name, value in result.baselines.items()),
+        ("ceiling", f"{result.max_detectable:.2f}"),
+        ("rows", str(result.n)),
+    ]
+    return rows
+
+
+def save_plot(result: Estimate, path: Path) -> None:
+    """By its ending: svg, png or pdf."""
+    if path.suffix.lower() not in (".svg", ".png", ".pdf"):
+        raise ValueError(f"--plot is {path}: give a name that ends in .svg, .png or .pdf")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    result.plot().savefig(path)
+
+
+@dataclass(frozen=True)
+class Pairwise:
+    """The estimates of all pairs of columns; matrix() has the lower bounds."""
+
+    names: tuple[str, ...]
+    results: dict[tuple[str, str], Estimate]
+
+    def matrix(self) -> list[list[float]]:
+        """Symmetric, NaN on the diagonal; never below 0."""
+        either = self.results | {(b, a): result for (a, b), result in self.results.items()}
+        return [[math.nan if a == b else max(0.0, either[a, b].lower_bound) for b in self.names] for a in self.names]
+
+    def save(self, folder: Path) -> list[Path]:
+        """mi_matrix.csv, .json and .svg."""
+        from matplotlib.figure import Figure
+
+        from mlcpc.plots import style
+
+        folder.mkdir(parents=True, exist_ok=True)
+        paths = [folder / f"mi_matrix.{ending}" for ending in ("csv", "json", "svg")]
+        with paths[0].open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(["x", "y", "lower_bound", "se", "ci_low", "point", "unit"])
+            for (a, b), r in self.results.items():
+                writer.writerow([a, b, *(f"{v:.4f}" for v in (r.lower_bound, r.se, r.ci_low, r.point)), r.unit])
+        plain = [{"x": a, "y": b} | r.to_dict() for (a, b), r in self.results.items()]
+        paths[1].write_text(json.dumps(plain, indent=1) + "\n")
+        with style():
+            size = 2 + 0.5 * len(self.names)
+            figure = Figure(figsize=(size + 1, size))
+            axes = figure.subplots()
+            image = axes.imshow(self.matrix(), cmap="Blues", vmin=0)
+            axes.set_xticks(range(len(self.names)), self.names, rotation=45, ha="right")
+            axes.set_yticks(range(len(self.names)), self.names)
+            axes.grid(visible=False)
+            figure.colorbar(image, label=f"lower bound, {next(iter(self.results.values())).unit}")
+            figure.savefig(paths[2], metadata={"Date": None})
+        return paths
+
+
+def pairwise(data: Path, only: str, jobs: int, progress: Progress, **settings: Any) -> Pairwise:
+    """Every pair of columns (or of those named in `only`), `jobs` at a time, each on one core."""
+    columns = read_columns(data)
+    if only:
+        columns = choose(columns, only.split(","), "--columns")
+    if len(columns) < 2:
+        raise ValueError(f"{data} has {len(columns)} column: a pair needs two")
+    pairs = list(combinations(columns, 2))
+    results: dict[tuple[str, str], Estimate] = {}
+    workers = min(jobs or os.cpu_count() or 1, len(pairs))
+    with progress(f"{len(pairs)} pairs") as tick, ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+        waiting = {pool.submit(_one, {a: columns[a]}, {b: columns[b]}, settings): (a, b) for a, b in pairs}
+        for done in as_completed(waiting):
+            try:
+                results[waiting[done]] = done.result()
+            except (ValueError, TypeError):
+                pool.shutdown(cancel_futures=True)
+                raise
+            tick(len(results) / len(pairs))
+    return Pairwise(tuple(columns), {pair: results[pair] for pair in pairs})
+
+
+def _one(x: dict[str, Any], y: dict[str, Any], settings: dict[str, Any]) -> Estimate:
+    torch.set_num_threads(1)
+    return estimate_mi(x, y, **settings)

@@ -1,0 +1,153 @@
+"""The estimator's critics: R of them, each with its own rows and weights, as one batched program.
+
+    log g(x, y) = ⟨f(x), h(y)⟩ + a(x) + b(y)  +  Gaussian(x, y)  [ + residual(x, y) ]
+
+Everything but the residual is separable: embeddings and unary terms, so all pairs cost one matrix product.
+"""
+
+import copy
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812  (torch's own habit)
+
+from mlcpc.mi.features import Gaussian, modulated, radial
+
+__all__ = ["Critic", "Embedded", "Mlp", "Side"]
+
+
+class Embedded(NamedTuple):
+    """What a separable critic needs of each row: scores are left @ right.T + from_x[:, None] + from_y[None]."""
+
+    left: Tensor
+    from_x: Tensor
+    right: Tensor
+    from_y: Tensor
+
+    def rows(self, run: int) -> "Embedded":
+        """One critic of the batch."""
+        return Embedded(*(part[run] for part in self))
+
+    def pairs(self, shift: int = 0) -> Tensor:
+        """Scores of row i of x with row i + shift of y, (R, n)."""
+        right, from_y = self.right.roll(-shift, -2), self.from_y.roll(-shift, -1)
+        return (self.left * right).sum(-1) + self.from_x + from_y
+
+
+class Mlp(nn.Module):
+    """R multi-layer perceptrons, (R, n, in) → (R, n, out), with uniform weights of unit gain."""
+
+    def __init__(self, runs: int, sizes: list[int], generator: torch.Generator, last: float, smooth: bool) -> None:
+        super().__init__()
+        self.act = F.silu if smooth else F.relu
+        self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
+        for layer, (fan_in, fan_out) in enumerate(pairwise(sizes)):
+            bound = math.sqrt(3 / fan_in) * (last if layer == len(sizes) - 2 else 1.0)
+            self.weights.append(nn.Parameter((torch.rand(runs, fan_in, fan_out, generator=generator) * 2 - 1) * bound))
+            self.biases.append(nn.Parameter(torch.zeros(runs, 1, fan_out)))
+        if not smooth:  # kinks away from the origin
+            self.biases[0].data.uniform_(-1.5, 1.5, generator=generator)
+
+    def forward(self, h: Tensor) -> Tensor:
+        for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            h = torch.baddbmm(bias, self.act(h) if layer else h, weight)
+        return h
+
+
+class Side(nn.Module):
+    """One side: rows → (Gaussian part, embedding, unary). `encoder` turns rows of any shape into columns first."""
+
+    centre: Tensor
+    spread: Tensor
+
+    def __init__(self, runs: int, dim: int, level: int, directions: int, encoder: nn.Module | None) -> None:
+        super().__init__()
+        self.level = level
+        self.encoders = nn.ModuleList(copy.deepcopy(encoder) for _ in range(runs)) if encoder is not None else None
+        self.directions = nn.Parameter(torch.zeros(runs, dim * (level + 1), directions))
+        self.register_buffer("centre", torch.ones(runs, 1, 1))
+        self.register_buffer("spread", torch.ones(runs, 1, 1))
+        self.net: Mlp | None = None
+
+    def build(self, sizes: list[int], generator: torch.Generator, last: float) -> None:
+        """The network of this side, on [columns, radius]."""
+        runs, dim = len(self.directions), self.directions.shape[1] // (self.level + 1)
+        self.net = Mlp(runs, [dim + 1, *sizes], generator, last, smooth=True)
+
+    def columns(self, x: Tensor) -> Tensor:
+        """(R, n, …) → (R, n, d)."""
+        if self.encoders is None:
+            return x
+        encoded = torch.stack([encoder(rows) for encoder, rows in zip(self.encoders, x, strict=True)])
+        return encoded.flatten(2)
+
+    def forward(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        r = radial(z, self.centre, self.spread)
+        u = torch.bmm(modulated(z, r, self.level), self.directions)
+        return u, (z.new_zeros(*z.shape[:2], 1) if self.net is None else self.net(torch.cat([z, r], -1)))
+
+
+class Critic(nn.Module):
+    """R critics. `joint`: instead of separable networks, a residual on [x, y] that sees pairs one by one."""
+
+    def __init__(
+        self,
+        dims: tuple[int, int],
+        starts: Sequence[tuple[Gaussian, Tensor, Tensor]],
+        joint: bool,
+        sizes: tuple[int, int],
+        generator: torch.Generator,
+        encoders: tuple[nn.Module | None, nn.Module | None] = (None, None),
+    ) -> None:
+        super().__init__()
+        runs, (width, embedding) = len(starts), sizes
+        level = max(start.level for start, _, _ in starts)
+        count = max(1, *(len(start.w) for start, _, _ in starts))
+        self.x, self.y = (Side(runs, d, level, count, e) for d, e in zip(dims, encoders, strict=True))
+        self.w, self.q = (nn.Parameter(torch.zeros(runs, 1, count)) for _ in range(2))
+        self.residual: Mlp | None = None
+        if joint:
+            self.residual = Mlp(runs, [sum(dims), width, width, 1], generator, 0.0, smooth=False)
+        else:
+            self.x.build([width, width, embedding + 1], generator, 0.0)
+            self.y.build([width, width, embedding + 1], generator, 1 / math.sqrt(embedding))
+            assert self.y.net is not None
+            self.y.net.weights[-1].data[:, :, -1] = 0
+        for run, start in enumerate(starts):
+            self._start(run, *start)
+
+    @torch.no_grad()
+    def _start(self, run: int, gaussian: Gaussian, radius_x: Tensor, radius_y: Tensor) -> None:
+        """Run `run` begins as the closed-form critic; radius_* are the mean and spread of |z|²/d."""
+        for side, matrix, radius in ((self.x, gaussian.a, radius_x), (self.y, gaussian.b, radius_y)):
+            side.directions[run, : matrix.shape[0], : matrix.shape[1]] = matrix
+            side.centre[run], side.spread[run] = radius[0], radius[1]
+        self.w[run, 0, : len(gaussian.w)] = gaussian.w
+        self.q[run, 0, : len(gaussian.q)] = gaussian.q
+
+    def embed(self, x: Tensor, y: Tensor) -> Embedded:
+        """The separable part, for columns x (R, n, dx) and y (R, n, dy)."""
+        (u, f), (v, h) = self.x(x), self.y(y)
+        unary_x, unary_y = f[..., -1], h[..., -1]
+        return Embedded(
+            torch.cat([u * self.w, f[..., :-1]], -1),
+            unary_x - (self.q * u.square()).sum(-1) / 2,
+            torch.cat([v, h[..., :-1]], -1),
+            unary_y - (self.q * v.square()).sum(-1) / 2,
+        )
+
+    def pairs(self, x: Tensor, y: Tensor, shifts: Sequence[int]) -> Tensor:
+        """Scores of row i of x with row i + s of y for each shift s, (R, len(shifts), n): the joint critic's way."""
+        base = self.embed(x, y)
+        scores = torch.stack([base.pairs(s) for s in shifts], 1)
+        if self.residual is None:
+            return scores
+        runs, n, _ = x.shape
+        many_y = torch.cat([y.roll(-s, 1) for s in shifts], 1)
+        both = torch.cat([x.repeat(1, len(shifts), 1), many_y], -1)
+        extra: Tensor = self.residual(both)
+        return scores + extra.view(runs, len(shifts), n)
