@@ -26,7 +26,7 @@ LAYERS = [
     ],
     ["config", "runs", "draws"],
     ["plots"],
-    ["data", "augment", "models", "checkpoints", "loop", "classify"],
+    ["data", "augment", "models", "checkpoints", "ranks", "plan", "metrics", "loop", "classify"],
     ["mi", "distill", "pretrain"],
     ["reproduce"],
     ["cli", "__main__"],

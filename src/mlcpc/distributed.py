@@ -1,4 +1,4 @@
-"""Sums over the ranks of a process group; the only file that names torch.distributed.
+"""Sums over the ranks of a process group: all that the losses know of torch.distributed.
 
 The one convention: every rank returns the loss of the *global* batch, and its backward pass gives world_size times that
 loss's gradient with respect to what the rank holds. DistributedDataParallel averages gradients over ranks, so after it

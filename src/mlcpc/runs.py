@@ -14,33 +14,58 @@ from typing import Any, TypeVar
 
 from mlcpc.config import InputError, run_id, to_dict
 
-__all__ = ["replacing", "run_folder", "run_once", "write_json", "write_text"]
+__all__ = ["clear_unfinished", "replacing", "run_folder", "run_once", "write_json", "write_text"]
 
 Config = TypeVar("Config")
 
 
 def run_folder(config: Any, section: str, root: Path) -> Path:
-    """Where this config's run lives, its checkpoints included."""
-    return root / section / run_id(config)
+    """Where this config's run lives, its checkpoints included: its id, behind the words of its `name` if it has one."""
+    name = getattr(config, "name", "")
+    return root / section / (f"{name}-{run_id(config)}" if name else run_id(config))
 
 
-def run_once(config: Config, section: str, compute: Callable[[Config], dict[str, Any]], root: Path) -> dict[str, Any]:
+def run_once(
+    config: Config, section: str, compute: Callable[[Config], dict[str, Any]], root: Path, first: bool = True
+) -> dict[str, Any]:
     """The result of `compute(config)`, from disk where it was done before; with config, time, environment.
 
     `seconds` is this call's time, unless the result brings its own: a resumed run knows better.
+    first    whether this process is the one that writes; the other ranks of a run only compute
     """
     folder = run_folder(config, section, root)
     done = folder / "result.json"
     if done.exists():
         return _load(done)
+    if not first:
+        return compute(config)
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / "config.json", to_dict(config))
-    started = time.perf_counter()
-    result = compute(config)
-    seconds = round(time.perf_counter() - started, 2)
-    result = {"config": to_dict(config), "seconds": seconds, **result, "environment": environment()}
-    write_json(done, result)
+    with _alone(folder):
+        write_json(folder / "config.json", to_dict(config))
+        started = time.perf_counter()
+        result = compute(config)
+        seconds = round(time.perf_counter() - started, 2)
+        result = {"config": to_dict(config), "seconds": seconds, **result, "environment": environment()}
+        write_json(done, result)
+        for checkpoint in folder.glob("checkpoint-*"):  # only an unfinished run needs them
+            checkpoint.unlink()
     return result
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Two processes on one run would mix their checkpoints. The lock goes with the process, however it ends."""
+    try:
+        import fcntl
+    except ImportError:  # Windows: no lock
+        yield
+        return
+    with (folder / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise InputError(f"another process is computing this run: wait for it, or stop it ({folder})") from error
+        yield
 
 
 def _load(path: Path) -> dict[str, Any]:
@@ -92,3 +117,10 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def clear_unfinished(folder: Path) -> None:
+    """Remove what a killed process was writing here; only for whoever has the folder to itself."""
+    for path in folder.glob(".*"):
+        if path.suffix[1:].isdigit():
+            path.unlink(missing_ok=True)
