@@ -44,7 +44,7 @@ class Data:
     def __len__(self) -> int:
         return SAMPLES
 
-    def batches(self, order: list[Tensor], device: Any) -> Any:
+    def batches(self, order: list[Tensor], device: Any, key: tuple[int, ...]) -> Any:
         for rows in order:
             yield Pairs(self.x[rows], self.y[rows], rows)
 

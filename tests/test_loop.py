@@ -41,7 +41,7 @@ class Line:
     def __len__(self) -> int:
         return len(self.x)
 
-    def batches(self, order: list[Tensor], device: Any) -> Any:
+    def batches(self, order: list[Tensor], device: Any, key: tuple[int, ...]) -> Any:
         for rows in order:
             self.seen.append(rows.tolist())
             yield Rows(self.x[rows], 2 * self.x[rows] + 1, rows)
@@ -74,7 +74,7 @@ def test_killed_anywhere_it_resumes_to_the_same_end(world: int, tmp_path: Path) 
 
 def test_two_ranks_under_torchrun_end_where_one_does(tmp_path: Path) -> None:
     train(Line(), tmp_path / "one")
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0"]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     command += [str(HERE / "line.py"), str(tmp_path / "two")]
     out = subprocess.run(
         command, capture_output=True, text=True, timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1"}

@@ -78,7 +78,8 @@ def fit(
 ) -> list[dict[str, Any]]:
     """Train to the end of the plan, from the newest checkpoint in `folder` on; the rows of its finished epochs.
 
-    data    anything with a length and `batches(order, device)`, which yields a batch for each tensor of indices
+    data    anything with a length and `batches(order, device, key)`, which yields a batch for each tensor of indices;
+            what is random about a sample comes from the key, (seed, epoch), and the sample's index
     """
     return _Run(learner, data, plan, rate, folder, ranks or Ranks(), show or (lambda at, numbers: None)).go()
 
@@ -111,7 +112,7 @@ class _Run:
     def epoch(self, epoch: int) -> None:
         first = self.done - epoch * self.steps
         order = list(self.plan.order(len(self.data), epoch, first, self.ranks))
-        batches = self.data.batches([rows for rows, _ in order], self.ranks.device)
+        batches = self.data.batches([rows for rows, _ in order], self.ranks.device, (self.plan.seed, epoch))
         for step, (batch, (_, weight)) in enumerate(zip(batches, order, strict=True), first):
             at = Progress(epoch, step, self.plan.epochs, self.steps, self.plan.seed, weight)
             self.step(batch, at)
