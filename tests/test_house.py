@@ -26,16 +26,16 @@ LAYERS = [
     ],
     ["config", "runs", "draws"],
     ["plots"],
-    ["data", "augment", "models", "checkpoints", "ranks", "plan", "metrics", "loop", "classify"],
+    ["data", "augment", "models", "checkpoints", "ranks", "plan", "metrics", "loop", "replay", "classify", "sweep", "sheets"],
     ["mi", "distill", "pretrain"],
     ["reproduce"],
-    ["cli", "__main__"],
+    ["commands", "cli", "__main__"],
 ]
 RANK = {name: (layer, place) for layer, names in enumerate(LAYERS) for place, name in enumerate(names)}
 TORCH_ONLY = LAYERS[0]
 STDLIB_ONLY = LAYERS[1]
 SECTIONS = LAYERS[4]  # never import each other
-PLANNED = {"data", "augment", "models", "checkpoints", "loop", "classify", "distill", "pretrain"}
+PLANNED = {"sweep", "sheets", "data", "augment", "models", "checkpoints", "loop", "classify", "distill", "pretrain"}
 
 
 def modules() -> dict[str, Path]:

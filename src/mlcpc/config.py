@@ -5,7 +5,7 @@ import hashlib
 import json
 from typing import Any
 
-__all__ = ["InputError", "run_id", "to_dict"]
+__all__ = ["InputError", "flags", "run_id", "to_dict"]
 
 
 class InputError(ValueError):
@@ -31,3 +31,31 @@ def run_id(config: Any) -> str:
     """
     text = json.dumps([type(config).__name__, to_dict(config)], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+
+def flags(config: Any) -> list[str]:
+    """The words on a command line that make this config: those of its fields that are not as by default.
+
+    Fields of a config within it are flags of the same kind, without a prefix.
+
+    >>> @dataclasses.dataclass(frozen=True)
+    ... class Config:
+    ...     batch_size: int = 8
+    ...     fast: bool = False
+    ...     seed: int = 0
+    >>> flags(Config(64, True))
+    ['--batch-size', '64', '--fast']
+    """
+    words: list[str] = []
+    for field in dataclasses.fields(config):
+        value, name = getattr(config, field.name), field.name.replace("_", "-")
+        if dataclasses.is_dataclass(value):
+            words += flags(value)
+            continue
+        if value == field.default:
+            continue
+        if isinstance(value, bool):
+            words += [f"--{name}" if value else f"--no-{name}"]
+        else:
+            words += [f"--{name}", *(map(str, value) if isinstance(value, tuple) else [str(value)])]
+    return words

@@ -9,14 +9,27 @@ import platform
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from mlcpc.config import InputError, run_id, to_dict
 
-__all__ = ["clear_unfinished", "replacing", "run_folder", "run_once", "write_json", "write_text"]
+__all__ = ["Place", "clear_unfinished", "replacing", "run_folder", "run_once", "write_json", "write_text"]
 
 Config = TypeVar("Config")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a run happens; no part of what it computes, so no part of its config."""
+
+    data_dir: Path | None = None
+    """where the data set is, in any usual layout; otherwise it is looked for in the cache, and downloaded"""
+    device: str = "auto"
+    """cpu, cuda, cuda:1; auto: a GPU where there is one"""
+    runs: Path = Path("runs")
+    """finished runs and checkpoints are kept here"""
 
 
 def run_folder(config: Any, section: str, root: Path) -> Path:
