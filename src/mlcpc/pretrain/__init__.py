@@ -1,0 +1,1 @@
+"""Representation learning without labels, and what the representation is worth (the paper's section 5.3)."""
