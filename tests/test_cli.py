@@ -79,7 +79,7 @@ def test_interrupted_is_130(monkeypatch, capsys) -> None:
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("mlcpc.cli.reproduce", stop)
+    monkeypatch.setattr("mlcpc.commands.reproduce.reproduce", stop)
     assert main(["reproduce", "figure1", "--scale", "smoke"]) == 130
     assert "finished runs are kept" in capsys.readouterr().err
 

@@ -49,7 +49,9 @@ _ON_DEMAND = {
 
 
 def __getattr__(name: str) -> Any:
-    """The estimators load their section when first asked for, so `import mlcpc` stays light."""
+    """Estimators and networks load when first asked for, so `import mlcpc` stays light."""
+    if name in ("models", "data"):
+        return importlib.import_module(f"mlcpc.{name}")
     if name in _ON_DEMAND:
         return getattr(importlib.import_module(_ON_DEMAND[name]), name)
     raise AttributeError(f"module 'mlcpc' has no attribute {name!r}")

@@ -8,6 +8,8 @@ def main() -> None:
     try:
         from mlcpc.cli import main as start
     except ModuleNotFoundError as missing:
+        if (missing.name or "").startswith("mlcpc"):
+            raise
         sys.exit(f"mlcpc: the command line needs {missing.name}: pip install 'mlcpc[cli]'")
     sys.exit(start())
 

@@ -53,6 +53,9 @@ class Training:
     seed: int = 0
     """of the initialisation, the order and the augmentation"""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "network", models.canonical(self.network))
+
     @property
     def name(self) -> str:
         """Leads the run's folder name."""
@@ -134,8 +137,7 @@ def triple(channels: Iterable[float]) -> Triple:
 
 def study_rate(config: Any, network: str = "") -> float:
     """The config's own rate, or the study's for this network."""
-    known = models.canonical(network or config.network)
-    return config.rate or (0.01 if known in SMALL_RATE else 0.05)
+    return config.rate or (0.01 if (network or config.network) in SMALL_RATE else 0.05)
 
 
 def sgd(modules: Iterable[nn.Module], config: Any) -> torch.optim.Optimizer:

@@ -59,7 +59,7 @@ class Distillation:
     negatives: int = 16384
     """drawn for each sample from the other classes; 0: all of them, without drawing"""
     same_class: bool = False
-    """every sample of the class is a positive (needs negatives 0)"""
+    """every sample of the class is a positive"""
     contrast: float = 0.8
     """weight of the contrastive loss"""
     kd: float = 0.0
@@ -82,8 +82,9 @@ class Distillation:
     """likewise"""
 
     def __post_init__(self) -> None:
-        if self.objective not in METHODS:
-            object.__setattr__(self, "objective", _known(self.objective))
+        object.__setattr__(self, "objective", self.objective if self.objective in METHODS else _known(self.objective))
+        for name in ("teacher", "student"):
+            object.__setattr__(self, name, models.canonical(getattr(self, name)))
 
     @property
     def name(self) -> str:
@@ -128,7 +129,8 @@ def distill(
         learn, test = loaders(config, place)
         classes = learn.source.classes
         teacher = teacher_of(config, place, classes, show, ranks)
-        known = accuracy(teacher, test, ranks.device)
+        with torch.autocast(ranks.device.type, torch.bfloat16, enabled=config.precision == "bfloat16"):
+            known = accuracy(teacher, test, ranks.device)
         if ranks.rank == 0:
             weak = known["top1"] < 1.5 / len(classes)
             doubt = ": hardly more than chance, is it trained, and on this data?" if weak else ""
@@ -178,7 +180,7 @@ def teacher_of(
         path = run_folder(config.training, "train", place.runs) / WEIGHTS
     if path.suffix == ".safetensors":
         teacher, network, known = load_network(path)
-        if models.canonical(network) != models.canonical(config.teacher):
+        if network != config.teacher:
             raise InputError(f"{path} holds a {network}, not a {config.teacher}: write --teacher {network}")
         if len(known) != len(classes):
             raise InputError(

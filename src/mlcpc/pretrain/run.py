@@ -53,6 +53,9 @@ class Pretraining:
     """of the initialisation, the order and the augmentation"""
     settings: Settings = field(default_factory=Settings)
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "network", models.canonical(self.network))
+
     @property
     def name(self) -> str:
         """Leads the run's folder name."""
@@ -123,8 +126,8 @@ def probe(config: Probing, place: Place, show: Show | None = None, ranks: Ranks 
     folder = run_folder(config, "probe", place.runs)
 
     def compute(config: Probing) -> dict[str, Any]:
+        encoder = models.placed(encoder_of(config), ranks.device)
         learn, test = loaders(config, place)
-        encoder = models.placed(encoder_of(config, len(learn.source.classes)), ranks.device)
         still = Loader(learn.source, test.augment)
         with torch.autocast(ranks.device.type, torch.bfloat16, enabled=config.precision == "bfloat16"):
             trained, tested = (extract(encoder, part.whole(ranks.device), ranks.device) for part in (still, test))
@@ -141,13 +144,13 @@ def probe(config: Probing, place: Place, show: Show | None = None, ranks: Ranks 
     return run_once(config, "probe", compute, place.runs, ranks.rank == 0)
 
 
-def encoder_of(config: Probing, classes: int = 10) -> nn.Module:
+def encoder_of(config: Probing) -> nn.Module:
     """From a finished run, or with random weights."""
     if not config.run:
         if not config.network:
             raise InputError("no run is given: write the folder of a finished one, or --network for random weights")
         torch.manual_seed(config.linear.seed)
-        return models.build(config.network, classes)
+        return models.build(config.network)
     folder = Path(config.run)
     if not (folder / "result.json").exists():
         known = "is not finished" if (folder / "config.json").exists() else "is no run"

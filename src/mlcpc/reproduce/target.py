@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mlcpc.runs import run_folder, run_once, write_json, write_text
+from mlcpc.config import to_dict
+from mlcpc.runs import Place, environment, run_folder, run_once, write_json, write_text
+from mlcpc.sweep import Job
 
 __all__ = ["Check", "Drawing", "Scale", "Target", "reproduce"]
 
@@ -62,6 +64,7 @@ class Target:
     """One figure or table: `compute` fills a run's result, `draw` only reads it.
 
     compute is given the config, a function to tell its progress, and the run's folder, where it may keep checkpoints.
+    A table has `jobs` too: the runs, each a command of its own, that must be done before; its `compute` reads them.
     """
 
     name: str
@@ -70,13 +73,20 @@ class Target:
     scales: dict[str, Scale]
     compute: Callable[[Any, Tick, Path], Result]
     draw: Callable[[Result, Drawing], list[Check]]
+    jobs: Callable[[Any, Place], list[Job]] | None = None
 
 
 def reproduce(target: Target, scale: str, out: Path, runs: Path, bits: bool, tick: Tick) -> tuple[Path, list[Check]]:
-    """Run what is missing, draw it into out/<target>/<scale>, and return that folder and the checks."""
+    """Run what is missing, draw it into out/<target>/<scale>, and return that folder and the checks.
+
+    A table's jobs have been run before (`mlcpc.sweep`); it is put together anew each time, from those that are done.
+    """
     config = target.scales[scale].config
     folder = run_folder(config, target.section, runs)
-    result = run_once(config, target.section, lambda config: target.compute(config, tick, folder), runs)
+    if target.jobs is None:
+        result = run_once(config, target.section, lambda config: target.compute(config, tick, folder), runs)
+    else:
+        result = {"config": to_dict(config), "environment": environment(), **target.compute(config, tick, folder)}
     drawing = Drawing(out / target.name / scale, target.name, scale, bits)
     checks = target.draw(result, drawing)
     write_json(

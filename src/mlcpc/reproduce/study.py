@@ -1,0 +1,31 @@
+"""A table's runs as jobs, each the command that a person would type, and their results read back."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from mlcpc.config import flags
+from mlcpc.runs import Place, run_folder
+from mlcpc.sweep import Job
+
+__all__ = ["job", "results"]
+
+Key = TypeVar("Key")
+
+
+def job(config: Any, section: str, place: Place, after: tuple[str, ...] = ()) -> Job:
+    """`mlcpc <section> …` with the flags of this config; its name is that of its folder."""
+    folder = run_folder(config, section, place.runs)
+    words = [section, *flags(config), *flags(place)]
+    return Job(folder.name, tuple(words), folder, after)
+
+
+def results(runs: Mapping[Key, Any], section: Callable[[Any], str], root: Path) -> dict[Key, dict[str, Any]]:
+    """Of those that are done."""
+    found = {}
+    for key, config in runs.items():
+        path = run_folder(config, section(config), root) / "result.json"
+        if path.exists():
+            found[key] = json.loads(path.read_text())
+    return found
