@@ -32,8 +32,10 @@ def permutation(n: int, *key: Key) -> Tensor:
     return torch.randperm(n, generator=generator(*key))
 
 
-def uniform(ids: Tensor, count: int, *key: Key) -> Tensor:
-    """(len(ids), count) numbers in [0, 1), float32; row i depends on ids[i] and the key alone, whatever the device.
+def uniform(ids: Tensor, count: int, *key: Key, dtype: torch.dtype = torch.float32) -> Tensor:
+    """(len(ids), count) numbers in [0, 1); row i depends on ids[i] and the key alone, whatever the device.
+
+    float32 has 24 random bits, float64 has 53.
 
     >>> a, b = uniform(torch.tensor([5, 6, 7]), 4, 0), uniform(torch.tensor([7]), 4, 0)
     >>> torch.equal(a[2:], b)
@@ -41,7 +43,8 @@ def uniform(ids: Tensor, count: int, *key: Key) -> Tensor:
     """
     columns = torch.arange(1, count + 1, device=ids.device)
     x = _mix(ids.long()[:, None] + seed_of(*key)) + columns * _GOLDEN
-    return (_mix(_mix(x)) & 0xFFFFFF).float() * 2.0**-24
+    bits = 53 if dtype == torch.float64 else 24
+    return (_mix(_mix(x)) & ((1 << bits) - 1)).to(dtype) * 2.0**-bits
 
 
 _GOLDEN = 0x9E3779B97F4A7C15 - 2**64  # int64 sums and products wrap around, which is what a hash wants

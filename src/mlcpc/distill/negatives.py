@@ -89,9 +89,8 @@ class OtherClasses(nn.Module):
         return torch.cat([way(part, k, key) for part in torch.split(indices, height)])
 
     def _smallest(self, indices: Tensor, k: int, key: tuple[int | str, ...]) -> Tensor:
-        """The k smallest of N keys of 48 random bits (a tie among 50,000 is one in 200,000) of each sample: a sort."""
-        keys = draws.uniform(indices, len(self), *key, "negatives").double()
-        keys += draws.uniform(indices, len(self), *key, "negatives, finer") * 2.0**-24
+        """The k smallest of N keys of 53 random bits (a tie among 50,000 is one in seven million): a sort."""
+        keys = draws.uniform(indices, len(self), *key, "negatives", dtype=torch.float64)
         keys.masked_fill_(self.labels == self.labels[indices][:, None], 2.0)
         return keys.topk(k, largest=False, sorted=False).indices
 
@@ -101,8 +100,7 @@ class OtherClasses(nn.Module):
         starts, sizes = self.starts[own][:, None], self.sizes[own][:, None]
         spare = 6 * math.sqrt(k) + 24  # eight standard deviations or more
         count = math.ceil(-math.log1p(-k / self.fewest) * self.fewest + spare)
-        u = draws.uniform(indices, count, *key, "negatives").double()
-        u += draws.uniform(indices, count, *key, "negatives, finer") * 2.0**-24
+        u = draws.uniform(indices, count, *key, "negatives", dtype=torch.float64)
         places = (u * (len(self) - sizes)).long()  # among the rows of other classes, in order of class
         places += sizes * (places >= starts)
         turns = torch.arange(count, device=u.device, dtype=torch.int32).expand(len(indices), -1)
