@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
 from benchmarks import peers
-from benchmarks.measure import OUT, extra_memory, medians, peak, write
+from benchmarks.measure import OUT, extra_memory, medians, peak, settle, write
 from mlcpc import GuaranteeWarning, contrastive_loss
 
 TAU = 0.07
@@ -127,7 +127,7 @@ def queue(n: int, k: int, d: int, dtype: torch.dtype) -> dict[str, float]:
     return relative(medians(floors(q, negatives, constant=True) | ways))
 
 
-def bank(n: int, k: int, size: int, d: int) -> dict[str, float]:
+def bank_ways(n: int, k: int, size: int, d: int) -> dict[str, Way]:
     """CRD: per-anchor indices into a bank, both directions; against gathering the vectors."""
     q, keys = pair(n, d, torch.float32)[0], unit(n, d, torch.float32, 2)
     banks = [unit(size, d, torch.float32, seed) for seed in (3, 4)]
@@ -146,12 +146,15 @@ def bank(n: int, k: int, size: int, d: int) -> dict[str, float]:
     def by_product(q: Tensor) -> Tensor:
         return sum(ours("cpc", negatives=each, indices=indices)(q, keys) for each in banks)  # type: ignore[return-value]
 
-    times = medians(
-        {
-            "gather of vectors": lambda: torch.autograd.grad(gathered(q), q),
-            "mlcpc": lambda: torch.autograd.grad(by_product(q), q),
-        }
-    )
+    return {
+        "gather of vectors": lambda: torch.autograd.grad(gathered(q), q),
+        "mlcpc": lambda: torch.autograd.grad(by_product(q), q),
+    }
+
+
+def bank(n: int, k: int, size: int, d: int) -> dict[str, float]:
+    """× mlcpc."""
+    times = medians(bank_ways(n, k, size, d))
     return {name: seconds / times["mlcpc"] for name, seconds in times.items()} | {"ms": times["mlcpc"] * 1e3}
 
 
@@ -168,6 +171,27 @@ def small(n: int, d: int, dtype: torch.dtype) -> dict[str, float]:
     times = medians(ways, 3.0)
     base = times["logits + cross entropy"]
     return {name: seconds / base for name, seconds in times.items()} | {"ms": base * 1e3}
+
+
+def precision(n: int, d: int, dtype: torch.dtype) -> list[dict[str, object]]:
+    """Relative error of the gradients, τ = 0.07 and easy positives; the inputs are the rounded ones for all."""
+    q = unit(n, d, torch.float32, 1)
+    k = F.normalize(q + 0.05 * unit(n, d, torch.float32, 2) * d**0.5, dim=1)
+    found: list[dict[str, object]] = []
+    for name, (loss, exact) in {
+        "mlcpc ML-CPC": (ours("ml_cpc"), ours("ml_cpc", engine="dense")),
+        "mlcpc CPC": (ours("cpc"), ours("cpc", engine="dense")),
+        "naive ML-CPC": (peers.naive_ml_cpc, ours("ml_cpc", engine="dense")),
+        "published ML-CPC": (peers.published_ml_cpc, ours("ml_cpc", engine="dense")),
+    }.items():
+        low = [x.to(dtype).requires_grad_() for x in (q / TAU, k)]
+        wide = [x.detach().double().requires_grad_() for x in low]
+        got, wanted = torch.autograd.grad(loss(*low), low), torch.autograd.grad(exact(*wide), wide)
+        errors = [float((g.double() - w).norm() / w.norm()) for g, w in zip(got, wanted, strict=True)]
+        shape = {"case": "precision", "n": n, "d": d, "dtype": str(dtype)[6:]}
+        found.append(shape | {"way": name, "ratio": round(max(errors), 5), "of": "the gradient"})
+    print("precision", {row["way"]: row["ratio"] for row in found}, flush=True)
+    return found
 
 
 def relative(times: dict[str, float]) -> dict[str, float]:
@@ -191,10 +215,16 @@ MEMORY = {
 
 def memory(name: str, n: int, d: int) -> float:
     """MB beyond the inputs for one forward and backward, in this process."""
+    if name.startswith("bank, "):
+        small_bank, whole = bank_ways(8, 16, 1000, d), bank_ways(n, 16384, 50000, d)
+        small_bank[name[6:]]()
+        before = settle()
+        whole[name[6:]]()
+        return peak() - before
     q, k = pair(n, d, torch.float32)
     small_q, small_k = pair(1100, d, torch.float32)
     both(MEMORY[name], small_q, small_k)()  # libraries' own buffers
-    before = peak()
+    before = settle()
     both(MEMORY[name], q, k)()
     return peak() - before
 
@@ -231,21 +261,16 @@ def main(arguments: list[str]) -> None:
         table += rows("queue", queue(256, k, 128, dtype), "floor", n=256, k=k, d=128, dtype=str(dtype)[6:])
     shape = {"n": 64, "k": 2048 if quick else 16384, "size": 50000, "d": 128}
     table += rows("bank", bank(**shape), "mlcpc", **shape, dtype="float32")
+    table += precision(1024 if quick else 4096, 128, b16)
     name = "loss_gpu" if gpu else "loss_quick" if quick else "loss"
     print(write(name, table))
     if not quick and not gpu:
         found: list[dict[str, object]] = []
-        for n in (2048, 4096, 8192):
-            for way in MEMORY:
-                found.append(
-                    {
-                        "way": way,
-                        "n": n,
-                        "d": 128,
-                        "extra_mb": round(extra_memory("benchmarks.loss", way, str(n), "128"), 1),
-                    }
-                )
-                print(found[-1], flush=True)
+        asked = [(way, n) for n in (2048, 4096, 8192) for way in MEMORY]
+        for way, n in [*asked, ("bank, mlcpc", 64), ("bank, gather of vectors", 64)]:
+            mb = extra_memory("benchmarks.loss", way, str(n), "128")
+            found.append({"way": way, "n": n, "d": 128, "extra_mb": round(mb, 1)})
+            print(found[-1], flush=True)
         print(write("loss_memory", found))
         draw(table, found)
 

@@ -22,7 +22,9 @@ def draw(*shape: int, seed: int = 0) -> Tensor:
 
 
 IDS = torch.tensor([0, 1, 2, 1, 3, 0, 4])
+LABELS = torch.tensor([0, 1, 0, 1, 2, 2, 0])
 QUEUE, QUEUE_IDS = draw(9, D, seed=3), torch.tensor([0, 1, 2, 3, 5, 5, 6, 1, 0])
+CHOSEN = torch.arange(42).view(7, 6) % 9
 #: Per source: what is the same on all ranks, what is split by rows, and what is each rank's own part.
 SOURCES: dict[str, tuple[dict[str, Any], dict[str, Tensor], dict[str, Tensor]]] = {
     "in-batch": ({}, {}, {}),
@@ -34,10 +36,22 @@ SOURCES: dict[str, tuple[dict[str, Any], dict[str, Tensor], dict[str, Tensor]]] 
     "queue": ({"negatives": QUEUE}, {}, {}),
     "queue and in-batch": ({"negatives": QUEUE, "in_batch": True}, {}, {}),
     "queue ids": ({"negatives": QUEUE, "negative_ids": QUEUE_IDS}, {"ids": IDS}, {}),
+    "queue and in-batch ids": ({"negatives": QUEUE, "negative_ids": QUEUE_IDS, "in_batch": True}, {"ids": IDS}, {}),
     "per anchor": ({}, {"negatives": draw(N, 6, D, seed=4)}, {}),
-    "bank": ({"negatives": QUEUE}, {"indices": torch.arange(28).view(7, 4) % 9}, {}),
+    "per anchor ids": ({}, {"negatives": draw(N, 6, D, seed=4), "negative_ids": CHOSEN[:, :6] % 6, "ids": IDS}, {}),
+    "bank": ({"negatives": QUEUE}, {"indices": CHOSEN}, {}),
+    "bank ids": ({"negatives": QUEUE, "negative_ids": QUEUE_IDS}, {"indices": CHOSEN, "ids": IDS}, {}),
+    "labels": ({}, {"labels": LABELS}, {}),
+    "labels of one set": ({"keys": None}, {"labels": LABELS}, {}),
+    "labels two-view": ({"layout": "two-view"}, {"labels": LABELS}, {}),
+    "labels symmetric": ({"layout": "symmetric"}, {"labels": LABELS}, {}),
     "learnt negatives": ({}, {}, {"negatives": draw(8, D, seed=5)}),
     "learnt negatives and in-batch": ({"in_batch": True}, {}, {"negatives": draw(8, D, seed=5)}),
+    "learnt negatives and ids": (
+        {"in_batch": True},
+        {"ids": IDS},
+        {"negatives": draw(8, D, seed=5), "negative_ids": QUEUE_IDS[:8]},
+    ),
 }
 
 
@@ -52,7 +66,7 @@ def main(rank: int, world: int, folder: str) -> None:
     for source, (same, split, own) in SOURCES.items():
         for objective in ("cpc", "ml_cpc"):
             for engine in ("tiled", "dense"):
-                settings = {"objective": objective, "engine": engine, "alpha": 0.4, "temperature": 0.3}
+                settings = {"objective": objective, "engine": engine, "alpha": 0.4}
                 mine = {k: v[rows] for k, v in split.items()} | {k: v[extra] for k, v in own.items()}
                 got = step(rows, extra, {**settings, **same, **mine}, dist.group.WORLD)
                 wanted = step(slice(None), slice(None), {**settings, **same, **split, **own}, None)
@@ -76,14 +90,14 @@ def step(rows: slice, extra: slice, arguments: dict[str, Any], group: Any) -> di
         and arguments["negatives"].ndim == 2
     ):
         arguments = arguments | {"negatives": h(arguments["negatives"])}
-    result = contrastive_loss(
-        f(draw(N, D, seed=1)[rows]), g(draw(N, D, seed=2)[rows]), group=group, details=True, **arguments
-    )
+    temperature = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
+    arguments = {"keys": g(draw(N, D, seed=2)[rows]), "temperature": temperature} | arguments
+    result = contrastive_loss(f(draw(N, D, seed=1)[rows]), group=group, details=True, **arguments)
     result.loss.backward()
-    out = {"loss": result.loss.detach(), "joint": torch.tensor([result.accuracy, result.joint, result.ceiling])}
-    for name, p in [
-        (f"{net}{i}", p) for net, m in (("f", f), ("g", g), ("h", h)) for i, p in enumerate(m.parameters())
-    ]:
+    numbers = [result.estimate, result.ceiling] + [x for x in (result.accuracy, result.joint) if x is not None]
+    out = {"loss": result.loss.detach(), "numbers": torch.tensor(numbers)}
+    parameters = [(f"{net}{i}", p) for net, m in (("f", f), ("g", g), ("h", h)) for i, p in enumerate(m.parameters())]
+    for name, p in [*parameters, ("temperature", temperature)]:
         grad = torch.zeros_like(p) if p.grad is None else p.grad
         if group is not None:
             dist.all_reduce(grad)

@@ -1,5 +1,6 @@
 """The slow, obvious twins: Eq. 4 to 6 as printed, in loops, by plain probabilities' logarithms in float64.
 
+Eq. 2 and 5 are these at α = 1, and Theorems 1 and 2 (Eq. 3 and 7) say the same sums of a function r of one sample.
 Everything fast is tested against these, value and gradient. They take the explicit negatives of every row.
 """
 
@@ -121,7 +122,11 @@ def contrastive(
     n = len(q)
     s = [[q[i] @ k[j] / temperature for j in range(n)] for i in range(n)]
     if labels is not None:
-        return _labelled(s, labels, single, objective, alpha)
+        value = _labelled(s, labels, single, objective, alpha)
+        if layout == "symmetric":
+            turned = [list(column) for column in zip(*s, strict=True)]
+            value = (value + _labelled(turned, labels, single, objective, alpha)) / 2
+        return value
     pos, rows = [s[i][i] for i in range(n)], []
     for i in range(n):
         row = []

@@ -1,7 +1,8 @@
 """ContrastiveLoss, every source of negatives, both engines, against the twin that goes pair by pair."""
 
 import math
-from typing import Any
+import re
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -11,8 +12,11 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
 import reference
-from mlcpc import ContrastiveLoss, GuaranteeWarning, contrastive_loss, in_batch, streaming
+from mlcpc import ContrastiveLoss, GuaranteeWarning, contrastive_loss, in_batch
 from mlcpc import loss as mlcpc_loss
+from mlcpc import tiles as engine_tiles
+from mlcpc.batches import Layout
+from mlcpc.square import square_loss
 
 pytestmark = pytest.mark.filterwarnings("ignore::mlcpc.GuaranteeWarning")
 N, D, K = 7, 5, 9
@@ -55,6 +59,7 @@ SOURCES: dict[str, dict[str, Any]] = {
     "labels": case(labels=LABELS),
     "labels of one set": case(labels=LABELS, keys=None),
     "labels two-view": case(labels=LABELS, layout="two-view"),
+    "labels symmetric": case(labels=LABELS, layout="symmetric"),
 }
 TRAINED = {
     "learnt negatives": case(negatives=draw(K, D, seed=3)),
@@ -83,10 +88,10 @@ ALL = {name: (extra, False) for name, extra in SOURCES.items()} | {
 def tiles(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The engine's own shapes; tiles of 2 × 3; and those with a running maximum."""
     if request.param != "one tile":
-        monkeypatch.setattr(streaming, "_tile_shape", lambda n, keys, dtype, device: (min(2, n), min(3, keys)))
-        monkeypatch.setattr(streaming, "_strip_rows", lambda keys, dtype, device: 2)
+        monkeypatch.setattr(engine_tiles, "tile_shape", lambda n, keys, dtype, device: (min(2, n), min(3, keys)))
+        monkeypatch.setattr(engine_tiles, "strip_rows", lambda keys, dtype, device: 2)
     if request.param == "no room":
-        monkeypatch.setattr(streaming, "_fits", lambda q, k, pairs: False)
+        monkeypatch.setattr(engine_tiles, "fits", lambda q, k, pairs: False)
 
 
 @pytest.mark.parametrize("objective", ["cpc", "ml_cpc"])
@@ -138,7 +143,13 @@ def random_problem(data: st.DataObject) -> None:
         return torch.tensor(drawn, dtype=torch.float64).view(shape).requires_grad_()
 
     queries, keys = matrix(n, d), matrix(n, d)
-    kind = data.draw(st.sampled_from(["in-batch", "symmetric", "two-view", "queue", "both", "learnt", "each", "bank"]))
+
+    def integers_(*shape: int, high: int) -> Tensor:
+        size = math.prod(shape)
+        return torch.tensor(data.draw(st.lists(st.integers(0, high), min_size=size, max_size=size))).view(shape)
+
+    kinds = ["in-batch", "symmetric", "two-view", "queue", "both", "learnt", "each", "bank", "labels", "one set"]
+    kind = data.draw(st.sampled_from(kinds))
     extra: dict[str, Any] = {}
     if kind in ("symmetric", "two-view"):
         extra = {"layout": kind}
@@ -149,25 +160,34 @@ def random_problem(data: st.DataObject) -> None:
     elif kind == "each":
         extra = {"negatives": matrix(n, k, d)}
     elif kind == "bank":
-        extra = {
-            "negatives": matrix(k, d).detach(),
-            "indices": torch.tensor(
-                data.draw(st.lists(st.lists(st.integers(0, k - 1), min_size=3, max_size=3), min_size=n, max_size=n))
-            ),
-        }
+        extra = {"negatives": matrix(k, d).detach(), "indices": integers_(n, 3, high=k - 1)}
+    elif kind in ("labels", "one set"):
+        extra = {"labels": integers_(n, high=1), "layout": data.draw(st.sampled_from(get_args(Layout)))}
+        keys = keys if kind == "labels" else None
+    if "labels" not in extra and data.draw(st.booleans()):
+        extra["ids"] = integers_(n, high=3)
+        if "negatives" in extra and data.draw(st.booleans()):
+            extra["negative_ids"] = integers_(*extra["negatives"].shape[:-1], high=5)
     scale = data.draw(st.sampled_from([0.02, 0.3, 5.0]))
     objective = data.draw(st.sampled_from(["cpc", "ml_cpc"]))
     settings_ = {
         "objective": objective,
         "alpha": data.draw(st.floats(0.01, 1.9)),
-        "temperature": scale,
+        "temperature": data.draw(st.sampled_from([scale, torch.tensor(scale, dtype=torch.float64).requires_grad_()])),
         "normalize": False,
         **extra,
     }
-    got = contrastive_loss(queries, keys, **settings_)
+    engine = data.draw(st.sampled_from(["tiled", "dense"]))
+    try:
+        got = contrastive_loss(queries, keys, engine=engine, **settings_)
+    except ValueError as error:
+        if re.search("has no (negative|positive)|must lie strictly between", str(error)):
+            return  # what was drawn is no problem
+        raise
     wanted = reference.contrastive(queries, keys, **settings_)
     assert got.item() == pytest.approx(wanted.item(), rel=1e-9, abs=1e-9)
-    leaves = [x for x in (queries, keys, extra.get("negatives")) if x is not None and x.requires_grad]
+    leaves = [x for x in (queries, keys, extra.get("negatives"), settings_["temperature"]) if isinstance(x, Tensor)]
+    leaves = [x for x in leaves if x.requires_grad]
     grads = (torch.autograd.grad(value, leaves, allow_unused=True) for value in (got, wanted))
     for ours, theirs in zip(*grads, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-8)
@@ -231,25 +251,34 @@ def test_details_print_in_nats_and_bits() -> None:
 
 @pytest.mark.parametrize("objective", ["cpc", "ml_cpc"])
 @pytest.mark.parametrize("source", SOURCES)
-@pytest.mark.parametrize(("dtype", "limit"), [(torch.bfloat16, 4e-2), (torch.float16, 2e-2), (torch.float32, 1e-5)])
-def test_low_precision(objective: str, source: str, dtype: torch.dtype, limit: float) -> None:
-    """Seven rows of five numbers, so rounding hardly averages out; the next test has a real size."""
-    extra = {
-        k: x.to(dtype) if isinstance(x, Tensor) and x.is_floating_point() else x for k, x in SOURCES[source].items()
-    }
+@pytest.mark.parametrize(("dtype", "more"), [(torch.bfloat16, 2e-2), (torch.float16, 3e-3), (torch.float32, 5e-6)])
+def test_low_precision_errs_no_more_than_the_twin_in_that_format(
+    objective: str, source: str, dtype: torch.dtype, more: float
+) -> None:
+    """Plus a tolerance near the format's own. Seven rows of five numbers: rounding hardly averages out; see below."""
     queries = F.normalize(draw(N, D, seed=1), dim=1)
     keys = F.normalize(queries + 0.1 * draw(N, D, seed=2), dim=1)
-    low = [x.to(dtype).requires_grad_() for x in (queries, keys)]
-    exact = [x.detach().double().requires_grad_() for x in low]
-    wide = {k: x.double() if isinstance(x, Tensor) and x.is_floating_point() else x for k, x in extra.items()}
-    gradients = []
-    for (q, k), more in ((low, extra), (exact, wide)):
-        arguments = {"keys": k} | more
-        value = contrastive_loss(q, objective=objective, alpha=0.1, **arguments)
-        gradients.append([x for x in torch.autograd.grad(value, [q, k], allow_unused=True) if x is not None])
-    for ours, theirs in zip(*gradients, strict=True):
-        assert ours.dtype == dtype
-        assert (ours.double() - theirs).norm() <= limit * theirs.norm()
+    given = {"queries": queries, "keys": keys} | SOURCES[source]
+    rounded = {name: cast(x, dtype) for name, x in given.items()}
+
+    def run(function: Any, kind: torch.dtype) -> tuple[Tensor, ...]:
+        trained = [k for k in ("queries", "keys") if rounded[k] is not None]
+        leaves = {k: cast(rounded[k], kind).requires_grad_() for k in trained}
+        rest = {k: cast(x, kind) for k, x in rounded.items()}
+        value = function(objective=objective, alpha=0.1, **(rest | leaves))
+        return value, *torch.autograd.grad(value, list(leaves.values()))
+
+    exact = run(reference.contrastive, torch.float64)
+    ours, naive = run(contrastive_loss, dtype), run(reference.contrastive, dtype)
+    for got, plain, wanted in zip(ours, naive, exact, strict=True):
+        assert got.dtype == (dtype if got.ndim else torch.float32)
+        size = wanted.norm() if wanted.ndim else wanted.clamp_min(1)
+        error, allowed = ((x.double() - wanted).norm() / size for x in (got, plain))
+        assert error <= allowed + more
+
+
+def cast(x: Any, dtype: torch.dtype) -> Any:
+    return x.detach().to(dtype) if isinstance(x, Tensor) and x.is_floating_point() else x
 
 
 @pytest.mark.parametrize("objective", ["cpc", "ml_cpc"])
@@ -299,9 +328,20 @@ def test_no_overflow_at_a_small_temperature(objective: str, dtype: torch.dtype, 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 def test_the_fused_square_leaves_what_exp2_cannot_hold_to_the_tiles(dtype: torch.dtype) -> None:
     x = F.normalize(draw(8, 4), dim=1).to(dtype)
-    assert streaming.square_loss(x, x, 0.5, True, 1 / 0.07, True, dtype) is not None
-    assert streaming.square_loss(x, x, 0.5, True, 1 / 0.01, True, dtype) is None
-    assert streaming.square_loss(100 * x, x, 0.5, True, 1.0, False, dtype) is None
+    assert square_loss(x, x, 0.5, True, 1 / 0.07, True, dtype) is not None
+    assert square_loss(x, x, 0.5, True, 1 / 0.01, True, dtype) is None
+    assert square_loss(100 * x, x, 0.5, True, 1.0, False, dtype) is None
+
+
+@pytest.mark.parametrize("objective", ["cpc", "ml_cpc"])
+def test_easy_positives_of_labels_in_half_precision_keep_their_gradient(objective: str) -> None:
+    centres, labels = F.normalize(draw(256, 64, seed=1), dim=1), torch.arange(256).repeat(2)
+    low = F.normalize(centres.repeat(2, 1) + 0.05 * draw(512, 64, seed=2), dim=1).bfloat16().requires_grad_()
+    exact = low.detach().double().requires_grad_()
+    arguments = {"objective": objective, "alpha": 0.5, "labels": labels}
+    (got,) = torch.autograd.grad(contrastive_loss(low, **arguments), low)
+    (wanted,) = torch.autograd.grad(contrastive_loss(exact, **arguments), exact)
+    assert (got.double() - wanted).norm() <= 5e-3 * wanted.norm()
 
 
 def test_large_batch_in_several_real_tiles() -> None:
@@ -350,6 +390,35 @@ def test_autocast_and_compile() -> None:
     torch.testing.assert_close(torch.autograd.grad(compiled(x, y), net.weight), torch.autograd.grad(plain, net.weight))
 
 
+@pytest.mark.parametrize("n", [512, 1500])
+@pytest.mark.parametrize("layout", ["one-way", "symmetric", "two-view"])
+def test_autocast_keeps_the_gradient_of_easy_positives(layout: Any, n: int) -> None:
+    """Whatever autocast does to the products, positives are scored in float32."""
+    queries = F.normalize(draw(n, 64, seed=1), dim=1).float().requires_grad_()
+    keys = F.normalize(queries.detach() + 0.05 * draw(n, 64, seed=2).float(), dim=1).requires_grad_()
+    plain = contrastive_loss(queries, keys, alpha=0.5, layout=layout)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        mixed = contrastive_loss(queries, keys, alpha=0.5, layout=layout)
+    assert mixed.dtype == torch.float32
+    for got, wanted in zip(*(torch.autograd.grad(x, [queries, keys]) for x in (mixed, plain)), strict=True):
+        assert (got - wanted).norm() <= 5e-3 * wanted.norm()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch", "ignore::FutureWarning:torch", "ignore:The .grad att")
+@pytest.mark.parametrize("source", ["symmetric", "queue and in-batch ids", "bank", "per anchor", "labels"])
+def test_every_kind_of_path_inside_a_compiled_model(source: str) -> None:
+    leaves, extra = inputs(*ALL[source])
+    net = torch.nn.Linear(D, D).double()
+
+    def step(x: Tensor) -> Tensor:
+        value: Tensor = contrastive_loss(net(x), objective="cpc", alpha=0.5, **extra)
+        return value
+
+    values = [f(leaves[0].detach()) for f in (step, torch.compile(step, backend="aot_eager"))]
+    torch.testing.assert_close(*values)
+    torch.testing.assert_close(*(torch.autograd.grad(value, net.weight) for value in values))
+
+
 def test_learnt_temperature_is_clamped() -> None:
     loss = ContrastiveLoss(temperature=0.07, learn_temperature=True)
     assert loss.temperature.item() == pytest.approx(0.07)
@@ -360,6 +429,19 @@ def test_learnt_temperature_is_clamped() -> None:
     assert loss.temperature.item() == pytest.approx(0.01)
     assert "temperature=0.01" in repr(loss)
     assert "log_scale" in loss.state_dict()
+
+
+@pytest.mark.parametrize(("start", "aligned"), [(50.0, False), (-50.0, True)])
+def test_a_learnt_temperature_comes_back_from_its_clamp(start: float, aligned: bool) -> None:
+    """Hard batches want a higher temperature, solved ones a lower; neither may be stuck at the other's end."""
+    loss, x = ContrastiveLoss(learn_temperature=True), torch.randn(8, 4)
+    with torch.no_grad():
+        loss.log_scale.fill_(start)
+    optimizer = torch.optim.SGD(loss.parameters(), lr=1e-3)
+    at_the_end = loss.temperature.item()
+    loss(x, x if aligned else torch.randn(8, 4)).backward()
+    optimizer.step()
+    assert loss.temperature.item() < at_the_end if aligned else loss.temperature.item() > at_the_end
 
 
 @pytest.mark.parametrize("source", ALL)
@@ -437,6 +519,16 @@ X = torch.eye(4)
 BAD: dict[str, Any] = {
     "temperature": (lambda: ContrastiveLoss(temperature=0.0), ValueError, "temperature is 0.0"),
     "infinite temperature": (lambda: ContrastiveLoss(temperature=math.inf), ValueError, "temperature is inf"),
+    "learnt temperature outside": (
+        lambda: ContrastiveLoss(temperature=0.005, learn_temperature=True),
+        ValueError,
+        r"temperature is 0\.005 but a learnt one stays in \[0\.01, 1\]",
+    ),
+    "temperature of each row": (
+        lambda: contrastive_loss(X, X, temperature=I(4)),
+        ValueError,
+        r"\(4,\) but must be one",
+    ),
     "temperature as text": (lambda: ContrastiveLoss(temperature="0.07"), ValueError, "temperature is '0.07'"),
     "a learnt temperature gone wrong": (
         lambda: contrastive_loss(X, X, temperature=torch.tensor(-0.07)),
@@ -447,6 +539,8 @@ BAD: dict[str, Any] = {
     "temperature in the function": (lambda: contrastive_loss(X, X, temperature=-1.0), ValueError, "temperature is -1"),
     "objective": (lambda: ContrastiveLoss("infonce"), ValueError, "'infonce'"),
     "engine": (lambda: contrastive_loss(X, X, engine="fast"), ValueError, "engine is 'fast'"),
+    "layout in the module": (lambda: ContrastiveLoss(layout="both"), ValueError, "layout is 'both'"),
+    "engine in the module": (lambda: ContrastiveLoss(engine="fast"), ValueError, "engine is 'fast'"),
     "layout": (lambda: contrastive_loss(X, X, layout="both"), ValueError, "layout is 'both'"),
     "lengths": (lambda: contrastive_loss(X[:3], X), ValueError, r"\(3, 4\).*\(4, 4\)"),
     "no keys": (lambda: contrastive_loss(X), ValueError, "keys are missing"),
@@ -459,6 +553,19 @@ BAD: dict[str, Any] = {
     "empty queue": (lambda: contrastive_loss(X, X, Z(0, 4)), ValueError, "fill a queue"),
     "all masked": (lambda: contrastive_loss(X, X, ids=Z(4).long()), ValueError, "query 0 of 4 has no negative"),
     "ids length": (lambda: contrastive_loss(X, X, ids=Z(3).long()), ValueError, r"ids have shape \(3,\).*\(4,\)"),
+    "ids as a list": (lambda: contrastive_loss(X, X, ids=[0, 1, 2, 3]), TypeError, r"write torch\.as_tensor\(ids\)"),
+    "labels as a list": (lambda: contrastive_loss(X, labels=[0, 0, 1, 1]), TypeError, "labels is a list"),
+    "ids elsewhere": (
+        lambda: contrastive_loss(X, X, ids=torch.arange(4, device="meta")),
+        ValueError,
+        r"ids is on meta.*write ids\.to\('cpu'\)",
+    ),
+    "keys elsewhere": (lambda: contrastive_loss(X, X.to("meta")), ValueError, "keys on meta"),
+    "negative ids without negatives": (
+        lambda: contrastive_loss(X, X, ids=Z(4).long(), negative_ids=Z(4).long()),
+        ValueError,
+        "there are no negatives",
+    ),
     "ids float": (lambda: contrastive_loss(X, X, ids=Z(4)), TypeError, r"ids\.long\(\)"),
     "negative ids alone": (lambda: contrastive_loss(X, X, X, negative_ids=Z(4).long()), ValueError, "ids of the pairs"),
     "negative ids length": (
@@ -479,13 +586,20 @@ BAD: dict[str, Any] = {
     ),
     "anchor without negative": (lambda: contrastive_loss(X, labels=Z(4).long()), ValueError, "has no negative"),
     "labels and queue": (lambda: contrastive_loss(X, X, X, labels=Z(4).long()), ValueError, "labels do not go with"),
+    "labels and indices": (
+        lambda: contrastive_loss(X, X, labels=Z(4).long(), indices=I(4, 2).long()),
+        ValueError,
+        "labels do not go with indices",
+    ),
     "group without init": (lambda: contrastive_loss(X, X, group=object()), ValueError, "init_process_group"),
     "double bank": (
         lambda: contrastive_loss(X, X, X.clone().requires_grad_(), indices=I(4, 2).long()),
         ValueError,
-        "constant keys",
+        r'the bank needs a gradient, which only engine="dense" gives',
     ),
     "alpha": (lambda: contrastive_loss(X, X, alpha=4.0), ValueError, "alpha is 4.0"),
+    "alpha as text": (lambda: contrastive_loss(X, X, alpha="0.1"), TypeError, "alpha is '0.1'"),
+    "no alpha": (lambda: contrastive_loss(X, labels=LABELS[:4], alpha=None), TypeError, "alpha is None"),
 }
 
 

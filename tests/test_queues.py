@@ -77,6 +77,8 @@ def test_banks_start_in_crds_range() -> None:
 
 BAD = {
     "length": (lambda: Queue(0, 3), "queue of 0 keys"),
+    "NaN keys": (lambda: Queue(4, 3).update(torch.full((2, 3), torch.nan)), "row 0 of keys is not finite"),
+    "NaN vectors": (lambda: MemoryBank(4, 3).update(torch.tensor([1]), torch.full((1, 3), torch.nan)), "row 0 of vec"),
     "keys": (lambda: Queue(4, 3).update(torch.zeros(2, 2)), r"\(2, 2\).*\(n, 3\)"),
     "missing ids": (lambda: Queue(4, 3, with_ids=True).update(torch.zeros(2, 3)), "one id for each of the 2"),
     "needless ids": (lambda: Queue(4, 3).update(torch.zeros(2, 3), torch.zeros(2).long()), "no ids"),

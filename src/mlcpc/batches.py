@@ -3,15 +3,16 @@
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
 from mlcpc.distributed import Group
+from mlcpc.pairs import LOG2E, Pairs, Watch
 from mlcpc.scores import check_float, check_same_device, logsumexp, widen
-from mlcpc.streaming import Pairs, Watch, row_lse
+from mlcpc.streaming import row_lse
 
 __all__ = ["Batch", "Each", "Engine", "Indexed", "Layout", "Shared", "assemble", "embeddings"]
 
@@ -34,7 +35,7 @@ class Shared:
 
     def scores(self, q: Tensor) -> Tensor:
         """(n, N), −inf where left out; plain autograd."""
-        return self.pairs.mask_((q @ self.keys.T).clone(), 0, 0, unit=1)
+        return self.pairs.mask_(q @ self.keys.to(q.dtype).T, 0, 0, unit=1)
 
     def rows(self, q: Tensor, engine: Engine, watch: Watch | None) -> Tensor:
         """The log-sum of each row, (n,)."""
@@ -60,6 +61,10 @@ class Indexed:
     def rows(self, q: Tensor, engine: Engine, watch: Watch | None) -> Tensor:
         """The log-sum of each row, (n,)."""
         if engine == "tiled":
+            if self.keys.requires_grad:
+                raise ValueError(
+                    'the bank needs a gradient, which only engine="dense" gives: write that, or bank.detach()'
+                )
             return row_lse(q, self.keys, self.pairs, watch, self.indices)
         ids = None if self.pairs.key_ids is None else self.pairs.key_ids[self.indices]
         return Each(self.keys[self.indices], self.pairs.query_ids, ids).rows(q, engine, watch)
@@ -79,7 +84,7 @@ class Each:
 
     def rows(self, q: Tensor, engine: Engine, watch: Watch | None) -> Tensor:
         """The log-sum of each row, (n,)."""
-        s = torch.einsum("nd,nkd->nk", q, self.keys)
+        s = torch.einsum("nd,nkd->nk", q, self.keys.to(q.dtype))
         if self.key_ids is not None:
             s = s.masked_fill(self.key_ids == self._own_ids(), -torch.inf)
         return _watched(s, watch)
@@ -144,7 +149,7 @@ def assemble(
         check_integers(name, given, q.device)
     if ids is not None and ids.shape != (n,):
         raise ValueError(f"ids have shape {tuple(ids.shape)} but must be ({n},): one for each pair")
-    _check_choices(layout, extra, in_batch, indices)
+    _check_sources(layout, extra, in_batch, indices, negative_ids)
     partners, diagonals = k, [(0, n, 0)]
     if layout == "two-view":
         q, partners = torch.cat([q, k]), torch.cat([k, q])
@@ -160,13 +165,14 @@ def assemble(
         parts.append(_given(extra, ids, negative_ids, indices, plain, len(q), ranks))
     trained, others = _split(parts, ids)
     m = _candidates(parts, len(q))
-    return Batch(q * scale, partners, trained, tuple(others), m, ranks)
+    scaled = q if isinstance(scale, float) and scale == 1 else q * scale  # a product by 1 still takes memory
+    return Batch(scaled, partners, trained, tuple(others), m, ranks)
 
 
 def embeddings(
     queries: Tensor, keys: Tensor | None, negatives: Tensor | None, normalize: bool
 ) -> tuple[Tensor, Tensor, Tensor | None, torch.dtype]:
-    """Checked, in float32 or float64, of unit length if asked; and the format for matrix products."""
+    """Checked, of unit length if asked, in float32 or float64 (constant negatives may stay); the products' format."""
     given = {"queries": queries, "keys": keys, "negatives": negatives}
     present = {name: x for name, x in given.items() if x is not None}
     for name, x in present.items():
@@ -189,7 +195,11 @@ def embeddings(
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else queries.dtype
     if torch.float64 in {x.dtype for x in present.values()}:
         dtype = torch.float64
-    wide = {name: x.double() if dtype == torch.float64 else widen(x) for name, x in present.items()}
+    if dtype == torch.float64:
+        wide = {name: x.double() for name, x in present.items()}
+    else:  # a long queue of constants stays as it is: widening it would take as long as the loss
+        queue = negatives is not None and not negatives.requires_grad and not normalize
+        wide = {name: x if queue and name == "negatives" else widen(x) for name, x in present.items()}
     if normalize:
         wide = {name: F.normalize(x, dim=-1) for name, x in wide.items()}
     return wide["queries"], wide.get("keys", wide["queries"]), wide.get("negatives"), dtype
@@ -197,11 +207,7 @@ def embeddings(
 
 def check_finite(name: str, x: Tensor) -> None:
     """No NaN, no infinity. Left out on a GPU: looking would stall its queue."""
-    if (
-        x.device.type != "cpu"
-        or torch.compiler.is_compiling()
-        or math.isfinite(x.detach().sum(dtype=torch.float64).item())
-    ):
+    if x.device.type != "cpu" or torch.compiler.is_compiling() or math.isfinite(x.detach().sum().item()):
         return
     bad = ~x.detach().isfinite()
     if bad.any():  # a sum may overflow where no entry did
@@ -209,25 +215,39 @@ def check_finite(name: str, x: Tensor) -> None:
         raise ValueError(f"row {row} of {name} is not finite (nan or infinity): look for it in the encoder")
 
 
-def check_integers(name: str, x: Tensor | None, device: torch.device) -> None:
+def check_integers(name: str, x: Tensor | None, device: torch.device | None = None) -> None:
     """Ids, labels and indices are integers, on the embeddings' device."""
-    if x is not None and (x.dtype.is_floating_point or x.dtype == torch.bool):
+    if x is None:
+        return
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{name} is a {type(x).__name__} but must be a tensor: write torch.as_tensor({name})")
+    if x.dtype.is_floating_point or x.dtype == torch.bool:
         raise TypeError(f"{name} is a tensor of {x.dtype} but must hold integers: write {name}.long()")
-    if x is not None and x.device != device:
+    if device is not None and x.device != device:
         raise ValueError(
             f"{name} is on {x.device} but the embeddings are on {device}: write {name}.to({str(device)!r})"
         )
 
 
-def _check_choices(layout: str, extra: Tensor | None, in_batch: bool | None, indices: Tensor | None) -> None:
-    if layout not in ("one-way", "symmetric", "two-view"):
+def check_choices(layout: str, engine: str) -> None:
+    """One of the known layouts and engines."""
+    if layout not in get_args(Layout):
         raise ValueError(f"layout is {layout!r}, which is not known: write 'one-way', 'symmetric' or 'two-view'")
+    if engine not in get_args(Engine):
+        raise ValueError(f"engine is {engine!r}, which is not known: write 'tiled' or 'dense'")
+
+
+def _check_sources(
+    layout: str, extra: Tensor | None, in_batch: bool | None, indices: Tensor | None, extra_ids: Tensor | None
+) -> None:
     if layout == "symmetric" and extra is not None:
         raise ValueError('negatives have no partners to be told from: with negatives, write layout="one-way"')
     if extra is None and in_batch is False:
         raise ValueError("in_batch is False but there are no negatives: give some, or leave in_batch out")
     if extra is None and indices is not None:
         raise ValueError("indices are given but there is no bank: give the bank (N, d) as negatives")
+    if extra is None and extra_ids is not None:
+        raise ValueError("negative_ids are given but there are no negatives: for those of the batch write ids alone")
 
 
 def _in_batch(
@@ -235,7 +255,7 @@ def _in_batch(
 ) -> Shared:
     key_ids, offset = ids, 0
     if ranks is not None:
-        k, offset = ranks.gather(k) if k.requires_grad else ranks.all_rows(k), ranks.offset
+        k, offset = ranks.gather(k), ranks.offset
         key_ids = None if ids is None else ranks.all_rows(ids)
     moved = tuple((row, end, column + offset) for row, end, column in diagonals)
     return Shared(k, replace(plain, diagonals=moved, query_ids=ids, key_ids=key_ids))
@@ -274,7 +294,7 @@ def _given(
     if indices.device.type == "cpu" and not 0 <= int(indices.min()) <= int(indices.max()) < len(extra):
         wrong = indices[(indices < 0) | (indices >= len(extra))][0].item()
         raise ValueError(f"indices hold {wrong} but the bank has rows 0 to {len(extra) - 1}")
-    return Indexed(extra, pairs, indices)
+    return Indexed(extra, pairs, indices.long())
 
 
 def _split(parts: list[Part], ids: Tensor | None) -> tuple[Shared | None, list[Part]]:
@@ -310,5 +330,5 @@ def _candidates(parts: list[Part], n: int) -> int | Tensor:
 def _watched(s: Tensor, watch: Watch | None) -> Tensor:
     """Row log-sums of dense scores."""
     if watch is not None:
-        watch.see(s.detach() / 0.6931471805599453, 0)
+        watch.see(s.detach() * LOG2E, 0)
     return logsumexp(s)

@@ -13,14 +13,18 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
 
-from mlcpc.batches import Batch, Engine, Layout, Shared, assemble
+from mlcpc.batches import Batch, Engine, Layout, Shared, assemble, check_choices
 from mlcpc.bounds import check_alpha, is_lower_bound, normalise
 from mlcpc.labels import multi_positive
 from mlcpc.objectives import OBJECTIVES, log_odds, top
+from mlcpc.pairs import Watch
+from mlcpc.rowwise import both_ways, row_losses
 from mlcpc.schedules import Alpha, Schedule, parse_alpha
-from mlcpc.scores import Scores, check_float, logsumexp
-from mlcpc.streaming import Watch, both_ways, row_losses, square_loss, total_lse
+from mlcpc.scores import Scores, check_float, logsumexp, widen
+from mlcpc.square import square_loss
+from mlcpc.streaming import total_lse
 
 __all__ = ["ContrastiveLoss", "Details", "contrastive_loss"]
 
@@ -99,26 +103,26 @@ def contrastive_loss(
     '2.890 of 2.890 nats (α = 0.5, lower bound), top-1 100.0%, joint 100.0%'
     """
     name = normalise(objective)
-    if engine not in ("tiled", "dense"):
-        raise ValueError(f"engine is {engine!r}, which is not known: write 'tiled' or 'dense'")
-    _check_temperature(temperature)
+    check_choices(layout, engine)
+    _check_numbers(alpha, temperature)
     check_float("queries", queries)
     if keys is not None:
         check_float("keys", keys)
     if labels is not None:
-        clash = [what for what, x in (("negatives", negatives), ("ids", ids), ("group", group)) if x is not None]
+        other = {"negatives": negatives, "ids": ids, "negative_ids": negative_ids, "indices": indices}
+        clash = [what for what, x in (other | {"in_batch": in_batch}).items() if x is not None]
         if clash:
             raise ValueError(
                 f"labels do not go with {clash[0]}: they already say which pairs are positive and negative"
             )
-        value, m, n = multi_positive(queries, keys, labels, name, alpha, temperature, normalize, layout, engine)
+        value, m, n = multi_positive(queries, keys, labels, name, alpha, temperature, normalize, layout, engine, group)
         check_alpha(alpha, m, n, name, stacklevel=stacklevel + 1)
         ceiling = math.log(m / alpha)
         return _details(value, ceiling, alpha, name, m, n, None, None) if details else value
     if keys is None:
         raise ValueError("keys are missing: give the (n, d) partners of the queries, or labels for a single set")
     plain = all(x is None for x in (negatives, ids, negative_ids, indices, in_batch, group)) and not details
-    if plain and layout == "one-way" and engine == "tiled" and not isinstance(temperature, Tensor):
+    if plain and engine == "tiled" and (layout == "one-way" or (layout == "symmetric" and name == "ml_cpc")):
         small = _small_square(queries, keys, name, alpha, temperature, normalize, stacklevel + 1)
         if small is not None:
             return small
@@ -135,9 +139,10 @@ def contrastive_loss(
         indices=indices,
         group=group,
     )
-    watch = Watch.over(batch.pos, batch.ranks) if details else None
     check_alpha(alpha, batch.mean_m, batch.n, name, stacklevel=stacklevel + 1)
-    value = _evaluate(batch, name, alpha, layout, engine, watch)
+    with torch.autocast(queries.device.type, enabled=False):  # the batch knows its format; positives are not rounded
+        watch = Watch.over(batch.pos, batch.ranks) if details else None
+        value = _evaluate(batch, name, alpha, layout, engine, watch)
     if batch.ranks is not None:
         value = batch.ranks.for_ddp(value)
     if watch is None:
@@ -147,8 +152,12 @@ def contrastive_loss(
     return _details(value, ceiling, alpha, name, batch.mean_m, batch.n, *rates)
 
 
-def _check_temperature(temperature: float | Tensor) -> None:
+def _check_numbers(alpha: float, temperature: float | Tensor) -> None:
+    if not isinstance(alpha, Real):
+        raise TypeError(f"alpha is {alpha!r} but must be a number; schedules and strings are for ContrastiveLoss")
     if isinstance(temperature, Tensor):
+        if temperature.numel() != 1:
+            raise ValueError(f"temperature has shape {tuple(temperature.shape)} but must be one number for all pairs")
         if temperature.device.type != "cpu" or torch.compiler.is_compiling():
             return
         temperature = temperature.item()
@@ -164,7 +173,11 @@ def _details(
 
 
 def _evaluate(batch: Batch, name: str, alpha: float, layout: Layout, engine: Engine, watch: Watch | None) -> Tensor:
-    """ceiling − objective."""
+    """ceiling − objective.
+
+    Positives are scored before the tiles: so in the backward pass the tiles' gradients, held twice there, come first.
+    """
+    pos = batch.pos
     if layout == "symmetric" and name == "cpc":
         return _symmetric(batch, alpha, engine, watch)
     rest = [part.rows(batch.q, engine, watch) for part in batch.others]
@@ -174,20 +187,20 @@ def _evaluate(batch: Batch, name: str, alpha: float, layout: Layout, engine: Eng
         if batch.trained is not None and others is not None:
             lse = torch.logaddexp(lse, others)  # type: ignore[arg-type]
         assert lse is not None  # assemble() gives every batch some negatives
-        return OBJECTIVES[name](Scores(batch.pos, lse, batch.m), alpha, batch.ranks)
+        return OBJECTIVES[name](Scores(pos, lse, batch.m), alpha, batch.ranks)
     keys, pairs = batch.trained.keys, batch.trained.pairs
     if name == "cpc":
-        total = row_losses(batch.q, keys, batch.pos, _offset(batch, alpha), pairs, watch, others)
+        total = row_losses(batch.q, keys, pos, _offset(batch, alpha), pairs, watch, others)
         return (total if batch.ranks is None else batch.ranks.sum(total)) / batch.n
     everything = total_lse(batch.q, keys, pairs, watch)
     if others is not None:
         everything = torch.logaddexp(everything, logsumexp(others, 0))
-    each = (everything - math.log(len(batch.pos))).expand(len(batch.pos))  # J needs the sum only: any equal shares do
-    return OBJECTIVES[name](Scores(batch.pos, each, batch.m), alpha, batch.ranks)
+    each = (everything - math.log(len(pos))).expand(len(pos))  # J needs the sum only: any equal shares do
+    return OBJECTIVES[name](Scores(pos, each, batch.m), alpha, batch.ranks)
 
 
 def _small_square(
-    q: Tensor, k: Tensor, name: str, alpha: float, temperature: float, normalize: bool, stacklevel: int
+    q: Tensor, k: Tensor, name: str, alpha: float, temperature: float | Tensor, normalize: bool, stacklevel: int
 ) -> Tensor | None:
     """The loss of a small batch of plain in-batch pairs, in few kernels; None where it is not that simple.
 
@@ -204,8 +217,13 @@ def _small_square(
         or torch.is_autocast_enabled(q.device.type)
     ):
         return None
-    value = square_loss(q, k, alpha, name == "ml_cpc", 1 / temperature, normalize, q.dtype)
-    if value is None or (value.device.type == "cpu" and not torch.compiler.is_compiling() and not value.isfinite()):
+    dtype, scale = q.dtype, 1 / temperature
+    if isinstance(scale, Tensor):  # learnt: autograd scales the queries
+        q, k = (F.normalize(widen(x), dim=1) for x in (q, k)) if normalize else (widen(q), widen(k))
+        q, scale, normalize = q * scale, 1.0, False
+    value = square_loss(q, k, alpha, name == "ml_cpc", scale, normalize, dtype)
+    looks = q.device.type == "cpu" and not torch.compiler.is_compiling()
+    if value is None or (looks and not math.isfinite(value.item())):
         return None
     check_alpha(alpha, n, n, name, stacklevel=stacklevel + 1)
     return value
@@ -222,7 +240,7 @@ def _symmetric(batch: Batch, alpha: float, engine: Engine, watch: Watch | None) 
         back = Shared(batch.q if ranks is None else ranks.gather(batch.q), part.pairs)
         own_keys = part.keys[start : start + len(batch.pos)]
         lse = torch.stack([part.rows(batch.q, engine, watch), back.rows(own_keys, engine, None)])
-        total = nn.functional.softplus(lse + offset - batch.pos, threshold=50).sum()
+        total = F.softplus(lse + offset - batch.pos, threshold=50).sum()
     return (total if ranks is None else ranks.sum(total)) / (2 * batch.n)
 
 
@@ -236,7 +254,7 @@ class ContrastiveLoss(nn.Module):
 
     objective    "ml_cpc" (J_α, one question over the whole batch) or "cpc" (L_α; with α = 1 it is InfoNCE)
     alpha        a number, "0.05", or a schedule such as "10:0.1"; then set `loss.progress = step / total_steps`
-    temperature  positive; with learn_temperature=True it is where a learnt one starts (never below 0.01)
+    temperature  positive; with learn_temperature=True it is where a learnt one starts, which stays in [0.01, 1]
 
     The other settings, and what forward takes, are those of `contrastive_loss`. NaN and infinite embeddings raise on a
     CPU; on a GPU, where looking would stall the queue of kernels, they give a NaN loss.
@@ -262,9 +280,11 @@ class ContrastiveLoss(nn.Module):
         super().__init__()
         self.objective = normalise(objective)
         self.alpha = alpha
-        _check_temperature(temperature)
-        start = torch.tensor(-math.log(temperature))
-        self.log_scale = nn.Parameter(start) if learn_temperature else None
+        check_choices(layout, engine)
+        _check_numbers(1.0, temperature)
+        if learn_temperature and not 0.01 <= temperature <= 1:
+            raise ValueError(f"temperature is {temperature} but a learnt one stays in [0.01, 1]: start it inside")
+        self.log_scale = nn.Parameter(torch.tensor(-math.log(temperature))) if learn_temperature else None
         self.fixed_temperature = float(temperature)
         self.settings: dict[str, Any] = {
             "normalize": normalize,
@@ -287,7 +307,7 @@ class ContrastiveLoss(nn.Module):
 
     @property
     def temperature(self) -> float | Tensor:
-        """Fixed, or learnt as a log-scale that is clamped to [0, log 100], as CLIP does."""
+        """Fixed, or learnt as a log-scale in [0, log 100], as CLIP does."""
         if self.log_scale is None:
             return self.fixed_temperature
         return torch.exp(-self.log_scale.clamp(0, math.log(100)))
@@ -309,6 +329,9 @@ class ContrastiveLoss(nn.Module):
 
         `temperature` overrides the module's own, for models that learn it themselves.
         """
+        if self.log_scale is not None:
+            with torch.no_grad():  # the parameter itself: clamping its value alone would leave it no gradient to return
+                self.log_scale.clamp_(0, math.log(100))
         return contrastive_loss(
             queries,
             keys,

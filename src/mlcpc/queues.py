@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
+from mlcpc.batches import check_finite, check_integers
 from mlcpc.distributed import Group
 from mlcpc.scores import check_float
 
@@ -62,6 +63,8 @@ class Queue(nn.Module):
     def update(self, keys: Tensor, ids: Tensor | None = None, *, group: Any = None) -> None:
         """Put a batch of keys (n, dim) in, after the loss that must not see them."""
         check_float("keys", keys)
+        check_finite("keys", keys)
+        check_integers("ids", ids)
         length, dim = self.stored.shape
         if keys.ndim != 2 or keys.shape[1] != dim:
             raise ValueError(f"keys have shape {tuple(keys.shape)} but this queue holds (n, {dim})")
@@ -106,6 +109,8 @@ class MemoryBank(nn.Module):
     def update(self, indices: Tensor, vectors: Tensor, *, group: Any = None) -> None:
         """Move the rows `indices` (n,) towards `vectors` (n, dim); where an index repeats, the last one counts."""
         check_float("vectors", vectors)
+        check_finite("vectors", vectors)
+        check_integers("indices", indices)
         size, dim = self.vectors.shape
         if indices.ndim != 1 or vectors.shape != (len(indices), dim):
             raise ValueError(
@@ -114,7 +119,8 @@ class MemoryBank(nn.Module):
         if group is not None:
             ranks = Group(group, len(indices), vectors.device)
             indices, vectors = ranks.all_rows(indices), ranks.all_rows(vectors)
-        if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < size:
+        on_cpu = indices.device.type == "cpu"  # on a GPU a look would stall its queue
+        if on_cpu and len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < size:
             raise ValueError(
                 f"indices reach {int(indices.min())} … {int(indices.max())} but the bank has rows 0 to {size - 1}"
             )
@@ -123,5 +129,4 @@ class MemoryBank(nn.Module):
         last = torch.full((size,), -1, device=indices.device).scatter_reduce(
             0, indices, torch.arange(len(indices), device=indices.device), "amax"
         )
-        rows = last[last >= 0]  # index_put leaves the order of repeats open, so choose
-        self.vectors[indices[rows]] = mixed[rows]
+        self.vectors[indices] = mixed[last[indices]]  # index_put leaves the order of repeats open, so all say the same
