@@ -86,6 +86,8 @@ def _reproduce(steps: list[tuple[str, str]], out: Path, place: Place, bits: bool
     for name, folder, _ in results:
         if name == "figure3":
             _table_of_stairs(folder / "figure3.csv", bits)
+        if TARGETS[name].jobs is not None:
+            _table_of_rows(folder / f"{name}.csv")
     console.print("Open:")
     for name, folder, _ in results:
         console.print(f"  {folder / name}.svg", highlight=False, soft_wrap=True)
@@ -97,6 +99,21 @@ def _table_of_checks(checks: list[tuple[str, Check]]) -> Table:
     for name, check in checks:
         table.add_row(name, check.claim, "[green]yes[/]" if check.holds else "[red]NO[/]", check.measured)
     return table
+
+
+def _table_of_rows(path: Path) -> None:
+    """A table of the paper, its numbers beside ours; nothing where no run is done."""
+    rows = list(csv.DictReader(path.read_text().splitlines())) if path.exists() else []
+    if not rows:
+        return
+    same = {name: rows[0][name] for name in rows[0] if len({row[name] for row in rows}) == 1}
+    names = [name for name in rows[0] if name not in same]
+    table = Table(*(name.replace("_", " ") for name in names), box=SIMPLE)
+    for row in rows:
+        table.add_row(*("" if row[name] == "nan" else row[name] for name in names))
+    console = Console()
+    console.print("Top-1 in %, the paper's (its data and budget) beside ours; " + ", ".join(same.values()) + ":")
+    console.print(table)
 
 
 def _table_of_stairs(path: Path, bits: bool) -> None:

@@ -80,6 +80,8 @@ class Distillation:
     """of a teacher that is trained here; 0: as many as the student"""
     teacher_seed: int = 0
     """likewise"""
+    teacher_limit: int = -1
+    """likewise: training images it sees; 0: all; -1: as many as the student"""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "objective", self.objective if self.objective in METHODS else _known(self.objective))
@@ -110,7 +112,7 @@ class Distillation:
             self.teacher_epochs or self.epochs,
             self.batch,
             precision=self.precision,
-            limit=self.limit,
+            limit=self.limit if self.teacher_limit < 0 else self.teacher_limit,
             seed=self.teacher_seed,
         )
 

@@ -6,7 +6,7 @@ mlcpc reproduce table1                     the paper's: seven pairs on CIFAR-100
 
 import csv
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
@@ -44,12 +44,13 @@ class Grid:
     """0: as many as the students"""
     negatives: int = 16384
     limit: int = 0
+    """training images of students; 0: all. The teacher sees all"""
     precision: str = "bfloat16"
 
     def teacher(self, network: str) -> Training:
         """One teacher for all seeds and methods, as in the study."""
         epochs = self.teacher_epochs or self.epochs
-        return Training(network, self.data, epochs, precision=self.precision, limit=self.limit)
+        return Training(network, self.data, epochs, precision=self.precision)
 
     def run(self, teacher: str, student: str, method: str, seed: int) -> Training | Distillation:
         """The config of one cell's run."""
@@ -57,7 +58,7 @@ class Grid:
         if method == "student":
             return Training(student, self.data, self.epochs, **shared)
         objective, alpha = parsed(method)
-        more = {"negatives": self.negatives, "teacher_epochs": self.teacher_epochs, **shared}
+        more = {"negatives": self.negatives, "teacher_epochs": self.teacher_epochs, "teacher_limit": 0, **shared}
         return Distillation(teacher, student, objective, alpha, self.data, self.epochs, **more)
 
     def cells(self) -> list[tuple[str, str, str, int]]:
@@ -143,7 +144,7 @@ def table(result: Result) -> list[dict[str, Any]]:
                     "best_epoch_mean": round(100 * fmean([c["best_top1"] for c in runs]), 2) if runs else math.nan,
                     "against_crd": round(fmean(gain), 2) if gain else math.nan,
                     "seeds": len(runs),
-                    "epochs": config["epochs"],
+                    "epochs": (method == "teacher" and config["teacher_epochs"]) or config["epochs"],
                     "data": config["data"],
                 }
             )
@@ -155,10 +156,25 @@ def _pair(teacher: str, student: str) -> Pair:
     return known.get((teacher, student)) or Pair("table1", teacher, student)
 
 
+def curves(result: Result) -> list[dict[str, Any]]:
+    """Top-1 after each epoch of every run."""
+    return [
+        {
+            **{k: cell[k] for k in ("teacher", "student", "method", "seed")},
+            "epoch": epoch + 1,
+            "top1": round(100 * top1, 2),
+        }
+        for cell in result["cells"]
+        for epoch, top1 in enumerate(cell["curve"])
+    ]
+
+
 def draw(result: Result, drawing: Drawing) -> list[Check]:
     """A panel a pair: each seed a dot, the mean a bar; the paper's number, where the budget is the paper's."""
     rows = table(result)
     drawing.write_csv(rows)
+    if result["cells"]:
+        replace(drawing, name="curves").write_csv(curves(result))
     pairs = list(dict.fromkeys(row["pair"] for row in rows))
     across = min(3, len(pairs))
     with plots.style():
@@ -185,7 +201,7 @@ def _panel(panel: Any, rows: list[dict[str, Any]], result: Result, networks: lis
         if paper:
             panel.plot([row["published"]], [place], "D", ms=5, mfc="none", color=plots.INK, zorder=2)
     panel.set_yticks(range(len(shown)), [row["method"] for row in shown])
-    panel.invert_yaxis()
+    panel.set_ylim(len(shown) - 0.4, -0.6)
     teacher = rows[0]["ours"]
     panel.set_xlabel(f"top-1, %   (teacher {teacher:.2f})" if not math.isnan(teacher) else "top-1, %")
 
@@ -262,7 +278,7 @@ def _grid(table: str, **more: Any) -> Grid:
 
 
 SMOKE: dict[str, Any] = {"seeds": 1, "data": "digits", "epochs": 1, "negatives": 64, "limit": 256}
-QUICK: dict[str, Any] = {"seeds": 2, "data": "cifar10", "epochs": 15, "teacher_epochs": 10}
+QUICK: dict[str, Any] = {"seeds": 2, "data": "cifar10", "epochs": 15, "teacher_epochs": 10, "limit": 20000}
 FIGURE4 = ("CRD", *(label(objective, str(alpha)) for objective in ("cpc", "ml_cpc") for alpha in ALPHAS))
 _target = partial(Target, section="tables", compute=compute, jobs=jobs)
 
