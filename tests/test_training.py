@@ -125,6 +125,7 @@ def test_photographs_of_ones_own_are_embedded(runs: Path, tmp_path: Path) -> Non
         (["train", "--data", "digits", "--precision", "int8"], "precision is 'int8'"),
         (["distill", "--objective", "mlcp"], "objective is 'mlcp'"),
         (["distill", "--data", "digits", "--teacher-weights", "nowhere.pth"], "nowhere.pth"),
+        (["distill", "--data", "digits", "--limit", "129"], "leave a last batch of one"),
         (["pretrain", "--data", "digits", "--limit", "20"], "fewer than a batch of 256: write --batch 16"),
         (["pretrain", "--method", "byol"], "method is 'byol'"),
         (["probe"], "no run is given"),
@@ -218,6 +219,11 @@ def test_what_a_distiller_cannot_do() -> None:
         learner.loss(many, at)
     with pytest.raises(InputError, match="a batch of one image"):
         learner.loss(one, at)
+    unnamed: Any = type("Batch", (), {"images": many.images, "labels": many.labels})()
+    contrast = Contrast(27, 27, torch.arange(8) % 4, negatives=3, dim=4)
+    banked = Distiller(student, student, contrast, optimizer, lambda net: {})
+    with pytest.raises(InputError, match="the batches have no indices"):
+        banked.loss(unnamed, at)
     with pytest.raises(InputError, match="no linear layer"):
         features_and_logits(nn.Flatten())
 

@@ -48,6 +48,8 @@ class Training:
     """of SGD, with momentum 0.9"""
     precision: str = "bfloat16"
     """of the networks' products; weights and sums stay in float32. Or float32"""
+    accumulate: int = 1
+    """pieces that a batch is cut into where memory is short; batch normalisation then sees pieces"""
     limit: int = 0
     """use only so many training images; 0: all"""
     seed: int = 0
@@ -61,9 +63,16 @@ class Training:
         """Leads the run's folder name."""
         return f"{self.network}-{Path(self.data).name}-s{self.seed}"
 
-    @property
-    def plan(self) -> Plan:
-        return Plan(self.epochs, self.batch, self.seed, self.precision)
+    def plan(self, place: Place) -> Plan:
+        """For `loop.fit`."""
+        return Plan(
+            self.epochs,
+            self.batch,
+            self.seed,
+            self.precision,
+            accumulate=self.accumulate,
+            tensorboard=place.tensorboard,
+        )
 
 
 class Classifier:
@@ -96,7 +105,7 @@ def train(config: Training, place: Place, show: Show | None = None, ranks: Ranks
         torch.manual_seed(config.seed)
         net = models.placed(models.build(config.network, len(learn.source.classes)), ranks.device)
         learner = Classifier(net, sgd([net], config), test, ranks)
-        rows = fit(learner, learn, config.plan, milestones(study_rate(config)), folder, ranks, show)
+        rows = fit(learner, learn, config.plan(place), milestones(study_rate(config)), folder, ranks, show)
         if ranks.rank == 0:
             save_network(folder / WEIGHTS, net, config.network, learn.source.classes)
         parameters, products = models.counts(net, in_memory(learn.source).pixels.shape[-1])

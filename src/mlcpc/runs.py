@@ -30,6 +30,8 @@ class Place:
     """cpu, cuda, cuda:1; auto: a GPU where there is one"""
     runs: Path = Path("runs")
     """finished runs and checkpoints are kept here"""
+    tensorboard: bool = False
+    """write events for TensorBoard too, into the run's folder"""
 
 
 def run_folder(config: Any, section: str, root: Path) -> Path:

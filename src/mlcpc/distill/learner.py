@@ -70,6 +70,10 @@ class Distiller:
                 )
             total = total + kd * kd_loss(logits.float(), wanted.float()) * at.weight
         if self.contrast is not None:
+            if getattr(batch, "indices", None) is None:
+                raise InputError(
+                    "the batches have no indices, which the banks go by: give each sample's row as `indices`"
+                )
             value, found = self.contrast(feature, taught, batch.indices, at.key, progress=at.fraction, group=self.group)
             total, numbers = total + contrast * value, numbers | found
         return total, numbers

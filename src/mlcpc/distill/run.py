@@ -94,9 +94,9 @@ class Distillation:
         how = self.objective + (f"-{self.alpha.replace(':', 'to')}" if self.objective in ("cpc", "ml_cpc") else "")
         return f"{self.teacher}-{self.student}-{how}-{Path(self.data).name}-s{self.seed}"
 
-    @property
-    def plan(self) -> Plan:
-        return Plan(self.epochs, self.batch, self.seed, self.precision)
+    def plan(self, place: Place) -> Plan:
+        """For `loop.fit`."""
+        return Plan(self.epochs, self.batch, self.seed, self.precision, tensorboard=place.tensorboard)
 
     @property
     def weights(self) -> tuple[float, float, float]:
@@ -130,6 +130,11 @@ def distill(
     def compute(config: Distillation) -> dict[str, Any]:
         learn, test = loaders(config, place)
         classes = learn.source.classes
+        if len(learn) % config.batch == 1:
+            raise InputError(
+                f"{len(learn)} images in batches of {config.batch} leave a last batch of one, which has no other to be "
+                f"told from: write --batch {config.batch + 1}"
+            )
         teacher = teacher_of(config, place, classes, show, ranks)
         with torch.autocast(ranks.device.type, torch.bfloat16, enabled=config.precision == "bfloat16"):
             known = accuracy(teacher, test, ranks.device)
@@ -164,7 +169,7 @@ def distill(
             ranks.group,
         )
         rate = milestones(study_rate(config, config.student))
-        rows = fit(learner, learn, config.plan, rate, folder, ranks, show)
+        rows = fit(learner, learn, config.plan(place), rate, folder, ranks, show)
         if ranks.rank == 0:
             save_network(folder / WEIGHTS, student, config.student, classes)
         return {"teacher_top1": known["top1"], **summary(rows)}

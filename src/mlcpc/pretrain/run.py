@@ -47,6 +47,8 @@ class Pretraining:
     """epochs between looks at nearest neighbours' accuracy"""
     precision: str = "bfloat16"
     """of the networks' products; weights, losses and sums stay in float32. Or float32"""
+    accumulate: int = 1
+    """pieces that a batch is cut into where memory is short; ML-CPC's n is then a piece's"""
     limit: int = 0
     """use only so many training images; 0: all"""
     seed: int = 0
@@ -63,9 +65,18 @@ class Pretraining:
         how = f"{s.objective}-{s.alpha.replace(':', 'to')}" + ("" if s.divide_by_alpha else "-undivided")
         return f"{self.network}-{s.method}-{how}-{Path(self.data).name}-s{self.seed}"
 
-    @property
-    def plan(self) -> Plan:
-        return Plan(self.epochs, self.batch, self.seed, self.precision, drop_last=True, evaluate_every=self.knn_every)
+    def plan(self, place: Place) -> Plan:
+        """For `loop.fit`."""
+        return Plan(
+            self.epochs,
+            self.batch,
+            self.seed,
+            self.precision,
+            drop_last=True,
+            accumulate=self.accumulate,
+            evaluate_every=self.knn_every,
+            tensorboard=place.tensorboard,
+        )
 
 
 @dataclass(frozen=True)
@@ -110,7 +121,7 @@ def pretrain(config: Pretraining, place: Place, show: Show | None = None, ranks:
         net = models.placed(net, ranks.device)
         example = torch.zeros(2, 3, *[_size(config, views.source)] * 2)
         learner = MoCo(net, example, config.settings, ranks, seed=config.seed, evaluation=evaluation)
-        rows = fit(learner, views, config.plan, cosine(config.rate), folder, ranks, show)
+        rows = fit(learner, views, config.plan(place), cosine(config.rate), folder, ranks, show)
         if ranks.rank == 0:
             save_network(folder / WEIGHTS, net, config.network, classes)
         curve = [{name: value for name, value in row.items() if name not in ("kind", "rate")} for row in rows]
