@@ -282,7 +282,7 @@ def draw(table: list[dict[str, object]], found: list[dict[str, object]]) -> None
     from mlcpc import plots
 
     with plots.style():
-        figure = Figure(figsize=(11, 4.2))
+        figure = Figure(figsize=(13, 4.2))
         panels = figure.subplots(1, 2)
         sources = (
             (
@@ -299,9 +299,14 @@ def draw(table: list[dict[str, object]], found: list[dict[str, object]]) -> None
                 points = sorted((int(str(r["n"])), float(str(r[key]))) for r in data if r["way"] == name)
                 panel.plot(*zip(*points, strict=True), marker="o", ms=4, color=colours[name], label=name)
             panel.set(xscale="log", yscale="log", xlabel="batch size n  (d = 128, float32, one CPU thread)")
+            sizes = sorted({int(str(r["n"])) for r in data if r["way"] in names})
+            panel.set_xticks(sizes, [str(n) for n in sizes])
+            panel.minorticks_off()
+        panels[0].set_yticks([1, 1.5, 2, 3, 4, 6, 8], ["1", "1.5", "2", "3", "4", "6", "8"])
+        panels[1].set_yticks([5, 20, 100, 500, 2000], ["5", "20", "100", "500", "2000"])
         panels[0].set(title="Time, × the unavoidable matrix products")
         panels[1].set(title="Memory beyond the inputs, MB")
-        panels[1].legend(fontsize=8)
+        panels[1].legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
         plots.save(figure, OUT, "loss")
 
 
