@@ -35,6 +35,15 @@ bench: $(VENV)-peers/.ready  ## speed and memory against the best peers (writes 
 peers: $(VENV)-peers/.ready  ## the adapters against the real packages, in an environment of their own
 	HF_HUB_OFFLINE=1 $(VENV)-peers/bin/pytest -q -p no:cacheprovider -W ignore tests/test_adapters.py
 
+bench-mi: $(VENV)-peers-mi/.ready  ## the estimator of mutual information against its peers (twenty minutes)
+	$(VENV)-peers-mi/bin/python -m benchmarks.mi_peers
+
+$(VENV)-peers-mi/.ready: pyproject.toml constraints.txt benchmarks/requirements-peers-mi.txt
+	$(PYTHON) -m venv $(VENV)-peers-mi
+	$(VENV)-peers-mi/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(VENV)-peers-mi/bin/pip install --quiet --disable-pip-version-check -r benchmarks/requirements-peers-mi.txt
+	@touch $@
+
 $(VENV)-peers/.ready: pyproject.toml constraints.txt benchmarks/requirements-peers.txt benchmarks/requirements-peers-nodeps.txt
 	$(PYTHON) -m venv $(VENV)-peers
 	$(VENV)-peers/bin/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' -r benchmarks/requirements-peers.txt
@@ -47,4 +56,4 @@ docs: setup      ## run every example in README and docs
 report: setup    ## every figure at its paper scale, under results/
 	$(BIN)/mlcpc reproduce all --scale paper --out results
 
-.PHONY: help setup demo test test-all check bench peers docs report
+.PHONY: help setup demo test test-all check bench bench-mi peers docs report

@@ -55,7 +55,7 @@ class PublishedSeparable(nn.Module):
 
 
 def published_objective(scores: Tensor, objective: str, alpha: float) -> Tensor:
-    """L_α or J_α by Eq. 3 and 7."""
+    """L_α or J_α by Eq. 4 and 6."""
     m = len(scores)
     weights = torch.full_like(scores, (m - alpha) / (m - 1)).fill_diagonal_(alpha).log()
     positive, weighted = scores.diag(), scores + weights

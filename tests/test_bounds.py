@@ -36,9 +36,15 @@ def test_alpha_outside_is_refused(alpha: float) -> None:
             call()
 
 
-@pytest.mark.parametrize(("m", "n"), [(1, 4), (0, 4), (4, 0), (4, -1), (math.nan, 3)])
+@pytest.mark.parametrize(("m", "n"), [(1, 4), (0, 4), (4, 0), (4, -1), (math.nan, 3), (math.inf, 3), (4, math.inf)])
 def test_impossible_sizes(m: int, n: int) -> None:
     with pytest.raises(ValueError, match=r"^[mn] is"):
+        alpha_min(m, n)
+
+
+@pytest.mark.parametrize(("m", "n"), [("128", 3), (None, 3), (4, "3"), (4, None)])
+def test_sizes_that_are_no_numbers(m, n) -> None:
+    with pytest.raises(TypeError, match=r"^[mn] is .* must be a whole number"):
         alpha_min(m, n)
 
 

@@ -6,23 +6,16 @@ import math
 import pickle
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
-from sklearn.base import clone
-from sklearn.feature_selection import SelectKBest
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 import mlcpc
-from mlcpc import MutualInformationEstimator, estimate_kl, estimate_mi
+from mlcpc import estimate_mi
 from mlcpc.mi.certificate import certified_low
-from mlcpc.mi.estimator import mutual_info
 from mlcpc.mi.held_out import Bent, HeldOut, read_bound, stream_blocks, stream_shifts
-from mlcpc.mi.intake import pair
 from mlcpc.mi.methods import METHODS
 from mlcpc.mi.networks import Embedded
-from mlcpc.mi.tasks import TASKS, TWELVE, discrete, pairs
+from mlcpc.mi.tasks import TASKS, TWELVE, discrete
 from mlcpc.objectives import ml_cpc
 from mlcpc.scores import in_batch
 
@@ -143,6 +136,14 @@ def test_never_above_the_truth_by_more_than_its_error(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", TASKS)
+def test_no_task_is_overstated(name: str) -> None:
+    result = estimate_mi(*sample(name, 4000), fast=True)
+    assert result.lower_bound - 3 * result.se < TASKS[name].mi
+    assert result.certified_low() < TASKS[name].mi
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TWELVE)
 def test_the_twelve_within_reach(name: str) -> None:
     result = estimate_mi(*sample(name, 10_000))
@@ -178,140 +179,6 @@ def test_certificate_holds_as_often_as_it_says() -> None:
     assert np.mean(lows) > 0.3 * truth
     with pytest.raises(ValueError, match="confidence is 1"):
         certified_low([draw(10)], [draw(10)], confidence=1.0)
-
-
-def test_kl_between_two_samples() -> None:
-    g = torch.Generator().manual_seed(7)
-    p, q = torch.randn(3000, 2, generator=g) + torch.tensor([0.6, 0.0]), torch.randn(4000, 2, generator=g)
-    assert estimate_kl(p, q).lower_bound == pytest.approx(0.18, abs=0.06)
-    assert abs(estimate_kl(q[:2000], q[2000:]).lower_bound) < 0.03
-    with pytest.raises(ValueError, match="p has 1 columns and q 2"):
-        estimate_kl(p[:, :1], q)
-
-
-# --- what people hand in ---------------------------------------------------------------------------------------------
-
-
-def test_every_container_gives_the_same_number() -> None:
-    x, y = (side.double() for side in pairs(2).sample(300, torch.Generator().manual_seed(8)))
-    frames = pd.DataFrame(x.numpy(), columns=["a", "b"]), pd.DataFrame(y.numpy(), columns=["c", "d"])
-    settings = QUICK | {"steps": 50}
-    values = {estimate_mi(a, b, **settings).lower_bound for a, b in ((x, y), (x.numpy(), y.numpy()), frames)}
-    assert len(values) == 1
-
-
-def test_mixed_columns_and_missing_values() -> None:
-    g = np.random.default_rng(0)
-    z = g.normal(size=400)
-    frame = pd.DataFrame({"number": z, "word": np.where(z > 0, "up", "down"), "flag": g.random(400) < 0.5})
-    left, right, warnings = pair(frame, z)
-    assert left.shape == (400, 3)
-    assert warnings == []
-    frame.loc[:9, "number"] = np.nan
-    with pytest.raises(ValueError, match=r"10 of 400 rows have missing values .* missing='drop'"):
-        pair(frame, z)
-    left, right, warnings = pair(frame, z, missing="drop")
-    assert len(left) == len(right) == 390
-    assert "10 of 400 rows were dropped" in warnings[0]
-
-
-GOOD = torch.linspace(0, 1, 100)
-
-
-@pytest.mark.parametrize(
-    ("x", "y", "message"),
-    [
-        (torch.ones(100), GOOD, "column 0 of x is constant"),
-        (GOOD[:40], GOOD[:40], "there are 40 usable rows"),
-        (GOOD, GOOD[:90], "x has 100 rows and y 90"),
-        (GOOD, GOOD.log(), "y has 1 infinite values"),
-        (GOOD * math.nan, GOOD, "100 of 100 rows have missing"),
-        (GOOD, [f"id {i}" for i in range(100)], "text where numbers are expected"),
-        (GOOD, ["a", 1.0] * 50, "has numbers and text"),
-        (GOOD, GOOD + 1j, "y is complex"),
-        ({}, GOOD, "x has no columns"),
-    ],
-)
-def test_bad_input_is_one_clear_line(x, y, message: str) -> None:
-    with pytest.raises((ValueError, TypeError), match=message) as caught:
-        estimate_mi(x, y)
-    assert "\n" not in str(caught.value)
-
-
-def test_bad_settings() -> None:
-    x, y = sample("2-pair 3×3", 200)
-    for settings, message in (
-        ({"method": "mime"}, "method is 'mime'"),
-        ({"inputs": "ranks"}, "inputs is 'ranks'"),
-        ({"missing": "fill"}, "missing is 'fill'"),
-        ({"alpha": 1e-6}, "alpha is 1e-06 but is a lower bound only in"),
-        ({"folds": 1}, "folds = 1"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            estimate_mi(x, y, **settings)
-    assert estimate_mi(x, y, alpha=1e-6, any_alpha=True, **QUICK).alpha == 1e-6
-
-
-def test_copied_rows_are_noticed() -> None:
-    x, y = sample("normal 1×1", 300)
-    twice = estimate_mi(x.repeat(2, 1), y.repeat(2, 1), **QUICK)
-    assert any("copies of other rows" in warning for warning in twice.warnings)
-
-
-def test_many_rows_are_sampled_and_it_says_so() -> None:
-    result = estimate_mi(*sample("normal 1×1", 3000), max_rows=500, **QUICK)
-    assert result.n == 500
-    assert any("500 of 3000 rows" in warning for warning in result.warnings)
-
-
-def test_encoders_for_rows_of_any_shape() -> None:
-    g = torch.Generator().manual_seed(9)
-    label = torch.randint(3, (600,), generator=g)
-    pictures = torch.randn(600, 1, 6, 6, generator=g) + 3 * torch.eye(6)[label][:, None, :, None]
-    encoder = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(36, 8))
-    words = torch.nn.functional.one_hot(label, 3).float()
-    before = [p.clone() for p in encoder.parameters()]
-    estimator = MutualInformationEstimator(encoder_x=encoder, **QUICK).fit(pictures, words)
-    assert 0.7 < estimator.result_.lower_bound < math.log(3) + 3 * estimator.result_.se
-    assert all(torch.equal(a, b) for a, b in zip(before, encoder.parameters(), strict=True))
-    assert estimator.pmi(pictures[:60], words[:60]).shape == (60,)
-
-
-# --- scikit-learn's manners ------------------------------------------------------------------------------------------
-
-
-def test_parameters_clone_and_pipeline() -> None:
-    estimator = MutualInformationEstimator(seed=3, **QUICK)
-    twin = clone(estimator)
-    assert twin is not estimator
-    assert twin.get_params() == estimator.get_params()
-    assert "seed=3" in repr(twin)
-    with pytest.raises(ValueError, match="'sede' is not a parameter"):
-        estimator.set_params(sede=4)
-    x, y = (side.numpy() for side in sample("2-pair 3×3", 400))
-    pipeline = make_pipeline(StandardScaler(), twin).fit(x, y)
-    assert pipeline[-1].result_.lower_bound > 0.5
-
-
-def test_score_and_pmi_on_fresh_rows() -> None:
-    estimator = MutualInformationEstimator(**QUICK).fit(*sample("2-pair 3×3", 1500))
-    x, y = sample("2-pair 3×3", 800, seed=12)
-    assert estimator.score(x, y) == pytest.approx(estimator.result_.lower_bound, abs=0.15)
-    pmi = estimator.pmi(x, y)
-    assert pmi.shape == (800,)
-    assert float(pmi.mean()) == pytest.approx(1.022, abs=0.2)
-    assert float(estimator.pmi(x, y.roll(1, 0)).mean()) < 0  # strangers look like strangers
-    with pytest.raises(ValueError, match="x has 2 columns but the critics were fitted on 3"):
-        estimator.score(x[:, :2], y)
-    with pytest.raises(ValueError, match="not fitted yet"):
-        MutualInformationEstimator().score(x, y)
-
-
-def test_select_k_best_finds_the_column_that_matters() -> None:
-    g = np.random.default_rng(1)
-    x = g.normal(size=(300, 3))
-    chosen = SelectKBest(lambda a, b: mutual_info(a, b, steps=60), k=1).fit(x, x[:, 1] ** 2 + 0.1 * g.normal(size=300))
-    assert chosen.get_support().tolist() == [False, True, False]
 
 
 # --- the result ------------------------------------------------------------------------------------------------------

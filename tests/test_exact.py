@@ -75,6 +75,9 @@ def test_entropy() -> None:
     [
         ({"n": 1}, "n is 1"),
         ({"n": 3, "alpha": 3}, "alpha is 3"),
+        ({"n": 2.5}, "n is 2.5"),
+        ({"n": "3"}, "n is '3'"),
+        ({"n": 3, "alpha": "x"}, "alpha is 'x'"),
         ({"n": 3, "p": 0}, "p is 0"),
         ({"n": 3, "objective": "x"}, "'x'"),
     ],

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from mlcpc.cli import main
+from mlcpc.mi.files import choose, read_columns
 
 
 @pytest.fixture
@@ -55,7 +56,7 @@ def test_matrix_of_all_pairs(folder, capsys) -> None:
 
 
 def cut(folder, name: str, to: str) -> str:
-    (folder / to).write_bytes((folder / name).read_bytes()[:400])
+    (folder / to).write_bytes((folder / name).read_bytes()[: None if to.startswith("whole") else 400])
     return to
 
 
@@ -73,10 +74,23 @@ def cut(folder, name: str, to: str) -> str:
         ("t.csv→npy.npy", ("a", "b"), "npy.npy is not an array file"),
         ("t.csv→short.csv", ("height", "weight"), "short.csv, line"),
         ("pickled.npy", ("0", "1"), "pickled.npy is not an array file"),
+        (
+            "t.npy→whole.npz",
+            ("0", "1"),
+            "whole.npz is not an array file of numbers (.npz), or is truncated: it holds something",
+        ),
+        ("t.npz→whole.npy", ("0", "1"), "it holds something else, by its content"),
+        ("t.csv→whole.parquet", ("0", "1"), "whole.parquet is not a Parquet file"),
+        ("empty.csv", ("0", "1"), "empty.csv has no columns"),
+        ("heading.csv", ("a", "b"), "heading.csv has no rows"),
+        ("uneven.npz", ("a", "b"), "the columns differ in their number of rows (a 60, b 50)"),
     ],
 )
 def test_bad_files_are_one_line_and_exit_code_2(folder, capsys, file: str, columns, message: str) -> None:
     np.save(folder / "pickled.npy", np.array([{"code": 1}] * 60, dtype=object), allow_pickle=True)
+    np.savez(folder / "uneven.npz", a=np.arange(60.0), b=np.arange(50.0))
+    (folder / "empty.csv").write_text("")
+    (folder / "heading.csv").write_text("a,b\n")
     name = cut(folder, *file.split("→")) if "→" in file else file
     if name == "short.csv":
         (folder / name).write_text((folder / name).read_text().rpartition(",")[0])
@@ -84,6 +98,53 @@ def test_bad_files_are_one_line_and_exit_code_2(folder, capsys, file: str, colum
     lines = capsys.readouterr().err.strip().splitlines()
     assert len(lines) == 1
     assert message in lines[0]
+
+
+def test_semicolons_tabs_spaces_and_commas_in_names(folder, capsys) -> None:
+    frame = pd.read_csv("t.csv").rename(columns={"weight": "weight, kg"})
+    frame.to_csv("semi.csv", sep=";", index=False)
+    frame.to_csv("tab.tsv", sep="\t", index=False)
+    frame.to_csv("quoted.csv", index=False)
+    values = {
+        estimate(capsys, name, "--x", "height", "--y", "weight, kg")["lower_bound"]
+        for name in ("semi.csv", "tab.tsv", "quoted.csv")
+    }
+    assert len(values) == 1
+    assert choose(["a", "b", "c"], "a, c", "--x") == ["a", "c"]
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "npy"])
+def test_a_long_file_streams_by_and_a_sample_of_it_is_kept(folder, ending: str) -> None:
+    """Uniform, in order, pairs kept together, and the same for every kind of file."""
+    n, most = 120_000, 1000
+    frame = pd.DataFrame({"0": np.arange(n, dtype=float), "1": -np.arange(n, dtype=float)})
+    if ending == "npy":
+        np.save("long.npy", frame.to_numpy())
+    else:
+        getattr(frame, f"to_{ending}")(f"long.{ending}", index=False)
+    columns, total = read_columns(folder / f"long.{ending}", lambda names: ["1", "0"], most)
+    rows = np.array(columns["0"])
+    assert total == n
+    assert len(rows) == most == len(set(rows))
+    assert (np.array(columns["1"]) == -rows).all()
+    assert (np.diff(rows) > 0).all()
+    quarters = np.histogram(rows, bins=4, range=(0, n))[0]
+    assert abs(quarters - most / 4).max() < 5 * (most * 3 / 16) ** 0.5
+    csv_rows = read_columns(folder / f"long.{ending}", lambda names: ["0"], most, seed=1)[0]["0"]
+    assert set(csv_rows) != set(rows)
+
+
+def test_matrix_looks_at_all_columns_first(folder, capsys) -> None:
+    pd.read_csv("t.csv").assign(same=1.0).to_csv("bad.csv", index=False)
+    for arguments, message in (
+        (["bad.csv"], "same: column same of x is constant"),
+        (["t.csv", "--columns", "height"], "only height is chosen"),
+        (["t.csv", "--jobs", "-1"], "--jobs is -1"),
+    ):
+        assert main(["mi-matrix", *arguments]) == 2
+        lines = capsys.readouterr().err.strip().splitlines()
+        assert len(lines) == 1
+        assert message in lines[0]
 
 
 def test_bad_data_in_a_good_file(folder, capsys) -> None:

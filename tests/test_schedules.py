@@ -39,7 +39,14 @@ def test_bad_alpha(bad) -> None:
         parse_alpha(bad)
 
 
-@pytest.mark.parametrize("progress", [-0.01, 1.01, math.nan])
-def test_progress_outside(progress: float) -> None:
+@pytest.mark.parametrize("bad", ["10", None, math.nan])
+def test_ends_that_are_no_numbers(bad) -> None:
+    for make in (lambda: geometric(bad, 0.1), lambda: constant(bad)):
+        with pytest.raises(ValueError, match=r"an alpha of .* has no meaning"):
+            make()
+
+
+@pytest.mark.parametrize("progress", [-0.01, 1.01, math.nan, "0.5"])
+def test_progress_outside(progress) -> None:
     with pytest.raises(ValueError, match=r"progress is .* \[0, 1\]"):
         geometric(10, 0.1)(progress)

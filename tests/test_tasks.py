@@ -11,6 +11,7 @@ from mlcpc.mi import maps
 from mlcpc.mi.baselines import cca, ksg
 from mlcpc.mi.tasks import TASKS, TWELVE, cubic, dense, discrete, gaussian, mixture, pairs, student
 
+ROOT = Path(__file__).parent.parent
 #: the true values that other people's implementations give for the twelve, to three digits
 KNOWN = (0.413, 1.709, 0.333, 0.224, 0.413, 1.292, 1.624, 1.022, 1.022, 0.448, 1.022, 1.022)
 
@@ -103,14 +104,43 @@ def test_rotated_cubic_hides_the_cube() -> None:
     assert 2.5 < cca(x, y) < 3.0  # the Gaussian fit sees about half of it
 
 
+def measured(mode: str = "default") -> list[dict[str, str]]:
+    rows = csv.DictReader((ROOT / "results/bench/mi.csv").read_text().splitlines())
+    return [row for row in rows if row["mode"] == mode and int(row["seed"]) >= 120]
+
+
+def error(rows: list[dict[str, str]], column: str = "lower_bound") -> float:
+    return sum(abs(float(r[column]) - float(r["truth"])) for r in rows) / len(rows)
+
+
 def test_measured_accuracy_is_what_the_page_says() -> None:
-    root = Path(__file__).parent.parent
-    page = " ".join((root / "docs/mutual-information.md").read_text().split())
-    rows = list(csv.DictReader((root / "results/bench/mi.csv").read_text().splitlines()))
-    plain = [r for r in rows if r["mode"] == "default" and r["task"] in TWELVE and int(r["seed"]) >= 110]
-    assert {r["task"] for r in plain} == set(TWELVE)
-    seeds = {r["seed"] for r in plain}
-    assert len(plain) == 12 * len(seeds) == 36
-    for column, words in (("lower_bound", "the bound is off by {} nats"), ("point", "`point` by {}")):
-        error = sum(abs(float(r[column]) - float(r["truth"])) for r in plain) / len(plain)
-        assert words.format(f"{error:.3f}") in page
+    page = " ".join((ROOT / "docs/mutual-information.md").read_text().split())
+    rows = measured()
+    forty, high = ([r for r in rows if r["n"] == n] for n in ("10000", "20000"))
+    assert {r["task"] for r in forty} == set(TASKS)
+    assert len(forty) == 40 * 3
+    groups = {
+        "twelve tasks": [r for r in forty if r["task"] in TWELVE],
+        "all forty": forty,
+        "one column each side": [r for r in forty if "1×1" in r["task"] or r["task"].startswith("additive")],
+    }
+    for name, some in groups.items():
+        assert f"| {name} | {error(some):.3f} | {error(some, 'point'):.3f} |" in page
+    for task in ("spiral 5×5", "asinh student 5×5"):
+        some = [r for r in forty if r["task"] == task]
+        assert f"| {task} | {error(some):.3f} | {error(some, 'point'):.3f} |" in page
+    for r in high:
+        assert f"| {r['task']} | {float(r['lower_bound']):.2f} |" in page
+    over = sum(float(r["ci_low"]) > float(r["truth"]) for r in forty)
+    assert f"`ci_low` is above the truth in {over} of 120" in page
+    assert not any(float(r["certified"]) > float(r["truth"]) for r in forty)
+
+
+def test_the_comparison_with_others_is_what_was_measured() -> None:
+    page = (ROOT / "docs/mutual-information.md").read_text()
+    rows = list(csv.DictReader((ROOT / "results/bench/mi_peers.csv").read_text().splitlines()))
+    for method in {row["method"] for row in rows}:
+        some = [row for row in rows if row["method"] == method]
+        seconds = sorted(float(row["seconds"]) for row in some)
+        line = f"| {error(some, 'estimate'):.3f} | {seconds[0]:.1f}–{seconds[-1]:.1f} |"
+        assert line in page, f"{method}: {line}"

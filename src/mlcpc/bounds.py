@@ -96,9 +96,12 @@ def _lowest(name: str, m: float, n: int) -> float:
 
 
 def _check_sizes(m: float, n: int = 1) -> None:
-    if not m > 1:
+    for name, size in (("m", m), ("n", n)):
+        if size is None or isinstance(size, str):
+            raise TypeError(f"{name} is {size!r} but must be a whole number, such as the batch size")
+    if not 1 < m < math.inf:
         raise ValueError(f"m is {m}: a row needs its positive and at least one negative, so m must be 2 or more")
-    if not n >= 1:
+    if not 1 <= n < math.inf:
         raise ValueError(f"n is {n}: there must be at least one positive pair")
 
 

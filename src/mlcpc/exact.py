@@ -5,6 +5,7 @@ A batch is then described by t, its number of (1, 1) pairs, which is Binomial(n,
 """
 
 import math
+from numbers import Integral, Real
 from typing import NamedTuple
 
 import torch
@@ -41,10 +42,10 @@ def binary_moments(n: int, alpha: float = 1.0, objective: str = "ml_cpc", p: flo
     0.7174
     """
     _check_p(p)
-    if n < 2:
-        raise ValueError(f"n is {n}: in-batch negatives need two pairs or more")
-    if not 0 < alpha < n:
-        raise ValueError(f"alpha is {alpha} but must lie strictly between 0 and m = n = {n}")
+    if not isinstance(n, Integral) or n < 2:
+        raise ValueError(f"n is {n!r}: in-batch negatives need two pairs or more, a whole number of them")
+    if not isinstance(alpha, Real) or not 0 < alpha < n:
+        raise ValueError(f"alpha is {alpha!r} but must lie strictly between 0 and m = n = {n}")
     t = torch.arange(n + 1, dtype=torch.float64)
     value = _ROWS[normalise(objective)](t, n, alpha)
     weight = _binomial(t, n, p)
@@ -77,5 +78,7 @@ def _binomial(t: Tensor, n: int, p: float) -> Tensor:
 
 
 def _check_p(p: float) -> None:
-    if not 0 < p < 1:
-        raise ValueError(f"p is {p} but must lie strictly between 0 and 1: at the ends X is constant and tells nothing")
+    if not isinstance(p, Real) or not 0 < p < 1:
+        raise ValueError(
+            f"p is {p!r} but must lie strictly between 0 and 1: at the ends X is constant and tells nothing"
+        )

@@ -7,6 +7,7 @@ e = 0 … E−1; `schedule(e / E)` is that form, bit for bit (so it ends a littl
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Real
 
 __all__ = ["Alpha", "Schedule", "constant", "geometric", "parse_alpha"]
 
@@ -20,12 +21,12 @@ class Schedule:
 
     def __post_init__(self) -> None:
         for end in (self.high, self.low):
-            if not 0 < end < math.inf:
-                raise ValueError(f"an alpha of {end} has no meaning: alphas are positive and finite, such as 0.05")
+            if not isinstance(end, Real) or not 0 < end < math.inf:
+                raise ValueError(f"an alpha of {end!r} has no meaning: alphas are positive and finite, such as 0.05")
 
     def __call__(self, progress: float) -> float:
-        if not 0 <= progress <= 1:
-            raise ValueError(f"progress is {progress} but must lie in [0, 1]: give step / total_steps")
+        if isinstance(progress, str) or not 0 <= progress <= 1:
+            raise ValueError(f"progress is {progress!r} but must lie in [0, 1]: give step / total_steps")
         if self.high == self.low:
             return self.high
         return math.exp(math.log(self.low) + (math.log(self.high) - math.log(self.low)) * (1 - progress))

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mlcpc.commands.shown import progress, quiet, refusals
-from mlcpc.mi.command import measure, pairwise, save_plot, table_rows
+from mlcpc.mi.command import check_plot, measure, pairwise, save_plot, table_rows
 
 __all__ = ["Mi", "MiMatrix"]
 
@@ -45,6 +45,8 @@ class Mi:
         missing = "drop" if self.drop_missing else "refuse"
         settings = {"method": self.method, "fast": self.fast, "missing": missing, "seed": self.seed, "bits": self.bits}
         with refusals():
+            if self.plot:
+                check_plot(self.plot)
             result = measure(self.data, self.x, self.y, quiet if self.json else progress, **settings)
             if self.plot:
                 save_plot(result, self.plot)

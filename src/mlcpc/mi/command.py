@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from multiprocessing import get_context
 from pathlib import Path
@@ -18,22 +18,32 @@ import torch
 from mlcpc.mi.estimate import Estimate
 from mlcpc.mi.estimator import estimate_mi
 from mlcpc.mi.files import choose, read_columns
+from mlcpc.mi.intake import MAX_ROWS, pair, sampled
+from mlcpc.mi.methods import method_named
 
-__all__ = ["Pairwise", "measure", "pairwise", "save_plot"]
+__all__ = ["Pairwise", "check_plot", "measure", "pairwise", "save_plot"]
 
 Progress = Callable[[str], AbstractContextManager[Callable[[float], None]]]
 
 
 def measure(data: Path, x: str, y: str, progress: Progress, **settings: Any) -> Estimate:
     """The estimate between the columns named in x and those named in y (comma-separated)."""
-    columns = read_columns(data)
-    if not x or not y:
-        raise ValueError(f"name the columns with --x and --y; {data} has: {', '.join(columns)}")
-    sides = [choose(columns, names.split(","), flag) for names, flag in ((x, "--x"), (y, "--y"))]
-    if both := set(sides[0]) & set(sides[1]):
-        raise ValueError(f"--x and --y both name {', '.join(sorted(both))}: a column tells everything about itself")
+    sides: list[list[str]] = []
+
+    def pick(names: list[str]) -> list[str]:
+        if not x or not y:
+            raise ValueError(f"name the columns with --x and --y; {data} has: {', '.join(names)}")
+        sides.extend(choose(names, text, flag) for text, flag in ((x, "--x"), (y, "--y")))
+        if both := set(sides[0]) & set(sides[1]):
+            raise ValueError(f"--x and --y both name {', '.join(sorted(both))}: a column tells everything about itself")
+        return [*sides[0], *sides[1]]
+
+    most, seed = settings.get("max_rows", MAX_ROWS), settings.get("seed", 0)
+    method_named(settings.get("method", "ml_cpc"))
+    columns, total = read_columns(data, pick, most, seed)
     with progress("estimating") as tick:
-        return estimate_mi(*sides, tick=tick, **settings)
+        result = estimate_mi(*({name: columns[name] for name in side} for side in sides), tick=tick, **settings)
+    return replace(result, warnings=(sampled(most, total), *result.warnings)) if total > most else result
 
 
 def table_rows(result: Estimate) -> list[tuple[str, str]]:
@@ -50,10 +60,15 @@ def table_rows(result: Estimate) -> list[tuple[str, str]]:
     return rows
 
 
-def save_plot(result: Estimate, path: Path) -> None:
-    """By its ending: svg, png or pdf."""
+def check_plot(path: Path) -> None:
+    """Before anything is computed: is it a name that `save_plot` can write?"""
     if path.suffix.lower() not in (".svg", ".png", ".pdf"):
         raise ValueError(f"--plot is {path}: give a name that ends in .svg, .png or .pdf")
+
+
+def save_plot(result: Estimate, path: Path) -> None:
+    """By its ending: svg, png or pdf."""
+    check_plot(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     result.plot().savefig(path)
 
@@ -100,11 +115,17 @@ class Pairwise:
 
 def pairwise(data: Path, only: str, jobs: int, progress: Progress, **settings: Any) -> Pairwise:
     """Every pair of columns (or of those named in `only`), `jobs` at a time, each on one core."""
-    columns = read_columns(data)
-    if only:
-        columns = choose(columns, only.split(","), "--columns")
+    if jobs < 0:
+        raise ValueError(f"--jobs is {jobs} but must be 0 (one for each core) or more")
+    pick = (lambda names: choose(names, only, "--columns")) if only else list
+    columns, _ = read_columns(data, pick, settings.get("max_rows", MAX_ROWS), settings.get("seed", 0))
     if len(columns) < 2:
-        raise ValueError(f"{data} has {len(columns)} column: a pair needs two")
+        raise ValueError(f"only {', '.join(columns)} is chosen of {data}: a pair needs two columns")
+    for name, column in columns.items():
+        try:  # before hours of work on the others
+            pair({name: column}, {name: column}, settings.get("missing", "refuse"))
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{name}: {error} (--columns names those to take)") from error
     pairs = list(combinations(columns, 2))
     results: dict[tuple[str, str], Estimate] = {}
     workers = min(jobs or os.cpu_count() or 1, len(pairs))

@@ -11,11 +11,22 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from mlcpc.mi.features import MODES, Columns
+from mlcpc.mi.features import MODES
 from mlcpc.mi.held_out import Bent, HeldOut, read_bound, stream_blocks, stream_cut, stream_shifts
 from mlcpc.mi.methods import SMILE_CLIP
 from mlcpc.mi.networks import Critic, Embedded
-from mlcpc.mi.prepare import TEMPERATURES, Encoders, Recipe, Split, Views, embed_rows, encoded, prepare, split_rows
+from mlcpc.mi.prepare import (
+    TEMPERATURES,
+    Encoders,
+    Recipe,
+    Scales,
+    Split,
+    Views,
+    embed_rows,
+    encoded,
+    prepare,
+    split_rows,
+)
 from mlcpc.mi.train import keep, train
 
 __all__ = ["JOINT_DIMS", "Fitted", "Reader", "aligned", "fit"]
@@ -29,7 +40,7 @@ class Fitted:
     """The critics, what they need for new rows, and how they did on held-out and on training rows."""
 
     critic: Critic
-    columns: list[tuple[Columns, Columns]] | None
+    columns: list[Scales]
     bent: list[Bent]
     offset: list[float]
     """log mean g over validation pairs: score − offset estimates the log density ratio"""
@@ -53,7 +64,7 @@ def fit(
     by_encoder = any(encoder is not None for encoder in encoders)
     modes = list(MODES) if recipe.inputs == "auto" and not by_encoder else [recipe.inputs]
     if by_encoder:
-        critic, views, columns = encoded(x, y, recipe, encoders, generator)
+        critic, views, columns = encoded(x, y, split, recipe, encoders, generator)
         names = ["encoder"] * recipe.folds
     else:
         views, columns, starts, names = prepare(x, y, split, modes)
@@ -61,14 +72,15 @@ def fit(
         joint = sum(dims) <= JOINT_DIMS if recipe.joint is None else recipe.joint
         critic = Critic(dims, starts, joint, (64, 1) if joint else (recipe.width, recipe.embedding), generator)
         if len(starts) > recipe.folds:
-            both = Split(*(part.repeat(2, 1) for part in (split.train, split.validation, split.test)))
+            modes_tried = len(starts) // recipe.folds
+            both = Split(*(part.repeat(modes_tried, 1) for part in (split.train, split.validation, split.test)))
             pilot = replace(recipe, steps=max(50, recipe.steps // 6))
             best = train(critic, views, both, pilot, generator, lambda done: tick(done / 4))
-            runs = [max((k, k + recipe.folds), key=lambda r: best[r]) for k in range(recipe.folds)]
+            runs = [max(range(k, len(starts), recipe.folds), key=lambda r: best[r]) for k in range(recipe.folds)]
             keep(critic, runs)
             views, columns, names = views.keep(runs), [columns[r] for r in runs], [names[r] for r in runs]
     train(critic, views, split, recipe, generator, lambda done: tick(0.25 + 0.65 * done))
-    fitted = _finish(critic, views, split, recipe, None if by_encoder else columns, names)
+    fitted = _finish(critic, views, split, recipe, columns, names)
     tick(1.0)
     return fitted
 
@@ -79,14 +91,15 @@ def _finish(
     views: Views,
     split: Split,
     recipe: Recipe,
-    columns: list[tuple[Columns, Columns]] | None,
+    columns: list[Scales],
     names: list[str],
 ) -> Fitted:
     """Calibrate on validation rows, then read the held-out rows, once."""
     critic.eval()
     runs = len(split.train)
     reader = Reader(critic, recipe)
-    seen = split.train[:, : split.test.shape[1]]
+    rows = split.test.shape[1]
+    seen = split.train[:, : rows if critic.residual is None else min(rows, 2000)]
     beside = split.beside
     own = reader.positives(views, split.validation)
     bent, offset = [], []

@@ -11,9 +11,9 @@ from mlcpc.mi import certificate
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Estimate"]
+__all__ = ["Estimate", "doubts"]
 
-_ONE_SIDED = 1.6448536269514722  # Φ⁻¹(0.95)
+_Z = 1.959963984540054  # Φ⁻¹(0.975)
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,8 @@ class Estimate:
     n: int
     method: str = "ml_cpc"
     unit: str = "nats"
+    what: str = "information"
+    """or "divergence", of `estimate_kl`"""
     baselines: dict[str, float] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     units: tuple[list[tuple[Tensor, Tensor]], list[tuple[Tensor, Tensor]]] | None = field(
@@ -45,8 +47,8 @@ class Estimate:
 
     @property
     def ci_low(self) -> float:
-        """lower_bound − 1.645 se: the truth is above it with 95 % confidence, for large n."""
-        return self.lower_bound - _ONE_SIDED * self.se
+        """lower_bound − 1.96 se, above the truth one time in forty at most, for large n."""
+        return self.lower_bound - _Z * self.se
 
     @property
     def bits(self) -> "Estimate":
@@ -79,13 +81,14 @@ class Estimate:
         """One plain sentence.
 
         >>> Estimate(1.0, 0.03, 1.1, 0.1, 14.2, 5000).sentence()
-        'x tells at least 0.95 nats about y, 95 % sure; the data can show at most 14.2.'
+        'x tells at least 0.94 nats about y, 95 % sure; the data can show at most 14.2.'
         """
         top = "" if math.isinf(self.max_detectable) else f"; the data can show at most {self.max_detectable:.1f}"
+        if self.what == "divergence":
+            x, y = ("p", "q") if (x, y) == ("x", "y") else (x, y)
+            return f"{x} is at least {max(0.0, self.ci_low):.2f} {self.unit} from {y}, 95 % sure{top}."
         if self.ci_low < 0.005:
-            return f"x and y may be independent: nothing above 0 {self.unit} is shown, 95 % sure{top}.".replace(
-                "x and y", f"{x} and {y}"
-            )
+            return f"{x} and {y} may be independent: nothing above 0 {self.unit} is shown, 95 % sure{top}."
         return f"{x} tells at least {self.ci_low:.2f} {self.unit} about {y}, 95 % sure{top}."
 
     def to_dict(self) -> dict[str, Any]:
@@ -120,9 +123,27 @@ class Estimate:
 
     def __str__(self) -> str:
         """>>> print(Estimate(1.0, 0.03, 1.1, 0.1, 14.2, 5000))
-        at least 1.000 ± 0.030 nats (one-sided 95 %: 0.951; point 1.100, not a bound; ceiling 14.20; n = 5000)
+        at least 1.000 ± 0.030 nats (95 % sure above 0.941; point 1.100, not a bound; ceiling 14.20; n = 5000)
         """
         return (
-            f"at least {self.lower_bound:.3f} ± {self.se:.3f} {self.unit} (one-sided 95 %: {self.ci_low:.3f}; "
+            f"at least {self.lower_bound:.3f} ± {self.se:.3f} {self.unit} (95 % sure above {self.ci_low:.3f}; "
             f"point {self.point:.3f}, not a bound; ceiling {self.max_detectable:.2f}; n = {self.n})"
         )
+
+
+def doubts(result: Estimate, seen: float, entries: int) -> list[str]:
+    """Reasons to hesitate; `entries` = dx·dy, as CCA is biased upwards by about dx·dy/2n."""
+    doubts = []
+    room = 4 * result.se + 0.05
+    if result.lower_bound > result.max_detectable - 1:
+        doubts.append(f"the bound is within 1 of its ceiling {result.max_detectable:.2f}: more rows may show more")
+    if seen - result.lower_bound > max(0.1, 0.2 * abs(seen)):
+        doubts.append(
+            f"the critics do better on training rows ({seen:.2f}) than on held-out ones ({result.lower_bound:.2f}): "
+            "more rows, or fewer columns, would raise the bound"
+        )
+    for name, value in result.baselines.items():
+        bias = entries / (2 * min(result.n, 20_000)) if name == "CCA" else 0.0
+        if value - 2 * bias > result.lower_bound + room:
+            doubts.append(f"{name} says {value:.2f}, above the bound: the critics may have missed something")
+    return doubts

@@ -4,10 +4,10 @@ Critics are cross-fitted (each is read only on rows that it has not seen, `mlcpc
 all pairs of a held-out fold at α = α_{m,n}, so its ceiling is log(n(m−1)+1).
 """
 
-import inspect
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from numbers import Integral
 from typing import Any, Self
 
 import torch
@@ -15,23 +15,27 @@ from torch import Tensor, nn
 
 from mlcpc.bounds import alpha_min, is_lower_bound
 from mlcpc.mi import baselines
+from mlcpc.mi.columns import intake, raw, split, take
 from mlcpc.mi.crossfit import JOINT_DIMS, Fitted, Reader, aligned, fit
-from mlcpc.mi.estimate import Estimate
+from mlcpc.mi.estimate import Estimate, doubts
 from mlcpc.mi.held_out import read_bound
-from mlcpc.mi.intake import FEWEST, intake, pair
-from mlcpc.mi.methods import METHODS
+from mlcpc.mi.intake import FEWEST, MAX_ROWS, is_constant, pair, refuse_infinite, same_length
+from mlcpc.mi.manners import Params
+from mlcpc.mi.methods import method_named
 from mlcpc.mi.prepare import Recipe, Views
 
 __all__ = ["MutualInformationEstimator", "estimate_mi", "mutual_info"]
 
 Tick = Callable[[float], None]
+_FEWEST_HELD = 10
 
 
-class MutualInformationEstimator:
+class MutualInformationEstimator(Params):
     """A lower bound on I(X; Y) from paired rows, in scikit-learn's manner.
 
     method         "ml_cpc", or for comparison "cpc", "dv", "nwj", "smile", "js"
-    inputs         "standard", "rank" (increasing maps of a column then change nothing), or "auto": as validation says
+    inputs         "standard", "rank" (increasing maps of a column then change nothing), "unmixed" (ranks of independent
+                   components), or "auto": as validation says
     alpha          the positives' weight; None is α_{m,n}. Outside [α_{m,n}, m/2] it is refused unless any_alpha
     missing        "refuse" rows with NaN, or "drop" them
     encoder_x, _y  modules that turn rows of any shape (images, tokens) into vectors; trained with the critic
@@ -56,7 +60,7 @@ class MutualInformationEstimator:
         encoder_x: nn.Module | None = None,
         encoder_y: nn.Module | None = None,
         fast: bool = False,
-        max_rows: int = 100_000,
+        max_rows: int = MAX_ROWS,
         steps: int = 600,
         folds: int = 5,
         seed: int = 0,
@@ -78,78 +82,70 @@ class MutualInformationEstimator:
         """Fit critics on rows X and y and read the bound; `result_` has it. `tick` is told the share that is done."""
         recipe = self._recipe()
         encoders = (self.encoder_x, self.encoder_y)
-        if any(encoder is not None for encoder in encoders):
-            left, right, warnings = _raw_pair(X, y)
-        else:
-            left, right, warnings = pair(X, y, self.missing)
-        total = len(left)
-        if total > self.max_rows:
-            chosen = torch.randperm(total, generator=torch.Generator().manual_seed(self.seed))[: self.max_rows]
-            left, right = left[chosen], right[chosen]
-            warnings.append(f"a random sample of {self.max_rows} of {total} rows was used (max_rows)")
-        self._check_alpha(recipe, len(left), left.flatten(1).shape[1] + right.flatten(1).shape[1])
+        for encoder, name in zip(encoders, "xy", strict=True):
+            if encoder is not None and not isinstance(encoder, nn.Module):
+                raise TypeError(f"encoder_{name} is a {type(encoder).__name__} but must be a torch.nn.Module")
+        encoded = encoders[0] is not None, encoders[1] is not None
+        x, y_rows, warnings = pair(X, y, self.missing, self.max_rows, self.seed, encoded)
+        left, right = (_typed(*side) for side in zip((x.values, y_rows.values), encoders, strict=True))
+        self._check_alpha(recipe, len(left), left[0].numel() + right[0].numel())
         self._fitted = fit(left, right, recipe, encoders, tick)
-        self.n_features_in_ = left.flatten(1).shape[1]
+        self._columns = x.columns, y_rows.columns
+        self.n_features_in_ = left[0].numel() if encoded[0] else len(x.columns)
         self.result_ = self._report(self._fitted, left, right, warnings)
         return self
 
     def score(self, X: Any, y: Any) -> float:  # noqa: N803
-        """The bound, in nats, of the fitted critics on fresh rows: the mean over critics of J_α over all pairs."""
-        views, fitted = self._views(X, y), self._ready()
-        rows = torch.arange(views.x.shape[0 if views.raw[0] else 1])[: fitted.recipe.held_out]
-        everyone = rows.expand(len(fitted.held), -1)
-        reader = Reader(fitted.critic, fitted.recipe)
-        with torch.no_grad():
-            held = [reader(views, everyone, r, bent) for r, bent in enumerate(fitted.bent)]
-        return sum(read_bound(h, fitted.recipe.method, self.alpha)[0] for h in held) / len(held)
+        """The bound, in nats, of the fitted critics on fresh rows: the mean of J_α over all pairs of up to 5000 rows.
+
+        Of more than `max_rows` rows, the first are read.
+        """
+        fitted, n = self._ready(), same_length(X, y)
+        if n < 2:
+            raise ValueError(f"there are {n} rows: a bound needs two or more, as a row's negatives are the others")
+        found = []
+        used = min(n, self.max_rows)
+        for part in torch.arange(used).tensor_split(math.ceil(used / fitted.recipe.held_out)):
+            views = self._views(X, y, part)
+            everyone = torch.arange(views.n).expand(len(fitted.held), -1)
+            reader = Reader(fitted.critic, fitted.recipe)
+            with torch.no_grad():
+                held = [reader(views, everyone, r, bent) for r, bent in enumerate(fitted.bent)]
+            found += [read_bound(h, fitted.recipe.method, self.alpha)[0] for h in held]
+        return sum(found) / len(found)
 
     def pmi(self, X: Any, y: Any) -> Tensor:  # noqa: N803
         """log p(x, y) / p(x) p(y) of each row, as the critics have it, in nats: (n,)."""
-        views, fitted = self._views(X, y), self._ready()
-        n = views.x.shape[0 if views.raw[0] else 1]
+        fitted, n = self._ready(), same_length(X, y)
         found = []
-        for rows in torch.split(torch.arange(n), 4096):
-            x, y_rows = views(rows.expand(len(fitted.held), -1))
+        for part in torch.split(torch.arange(n), 4096):
+            views = self._views(X, y, part)
             with torch.no_grad():
-                scores = aligned(fitted.critic, x, y_rows)
+                scores = aligned(fitted.critic, *views(torch.arange(views.n).expand(len(fitted.held), -1)))
             ratios = [bent(s) - zero for bent, s, zero in zip(fitted.bent, scores, fitted.offset, strict=True)]
             found.append(torch.stack(ratios).mean(0))
         return torch.cat(found)
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The constructor's arguments, by name."""
-        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
-
-    def set_params(self, **params: Any) -> Self:
-        """Change some of the constructor's arguments."""
-        known = self.get_params()
-        for name, value in params.items():
-            if name not in known:
-                raise ValueError(f"{name!r} is not a parameter: write one of {', '.join(known)}")
-            setattr(self, name, value)
-        return self
-
-    def __repr__(self) -> str:
-        defaults = inspect.signature(type(self)).parameters
-        changed = {k: v for k, v in self.get_params().items() if v is not defaults[k].default}
-        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in changed.items())})"
-
     def _recipe(self) -> Recipe:
-        method = self.method.replace("-", "_").lower()
-        if method not in METHODS:
-            raise ValueError(f"method is {self.method!r}, which is not known: write one of {', '.join(METHODS)}")
-        if not (self.steps >= 1 and self.folds >= 2 and self.max_rows >= FEWEST):
-            raise ValueError(
-                f"steps = {self.steps}, folds = {self.folds}, max_rows = {self.max_rows}: there must be at least 1 "
-                f"step, 2 folds and {FEWEST} rows"
-            )
-        recipe = Recipe(method, self.inputs, steps=self.steps, folds=self.folds, seed=self.seed)
-        return replace(recipe, steps=max(1, self.steps // 3), folds=min(self.folds, 3)) if self.fast else recipe
+        method = method_named(self.method)
+        for name, least in (("steps", 1), ("folds", 2), ("max_rows", FEWEST)):
+            value = getattr(self, name)
+            if not isinstance(value, Integral) or value < least:
+                raise ValueError(f"{name} is {value!r} but must be a whole number, {least} or more")
+        if not isinstance(self.seed, Integral):
+            raise ValueError(f"seed is {self.seed!r} but must be a whole number: the same one gives the same result")
+        recipe = Recipe(method, self.inputs, steps=int(self.steps), folds=int(self.folds), seed=int(self.seed))
+        if not self.fast:
+            return recipe
+        return replace(recipe, steps=max(1, self.steps // 3), folds=min(self.folds, 3), negatives=50)
 
     def _check_alpha(self, recipe: Recipe, total: int, dims: int) -> None:
+        n = min(total // recipe.folds, recipe.held_out)
+        if n < _FEWEST_HELD:
+            most = total // _FEWEST_HELD
+            raise ValueError(f"folds is {recipe.folds}, which leaves {n} of {total} rows in one: take at most {most}")
         if self.alpha is None or self.any_alpha:
             return
-        n = min(total // recipe.folds, recipe.held_out)
         joint = dims <= JOINT_DIMS and self.encoder_x is None and self.encoder_y is None
         m = min(recipe.negatives, n - 1) + 1 if joint else n
         if not is_lower_bound(self.alpha, m, n, "cpc" if recipe.method == "cpc" else "ml_cpc"):
@@ -175,32 +171,30 @@ class MutualInformationEstimator:
             method,
             units=(fitted.units, fitted.trial_units),
         )
-        if fitted.columns is not None:
+        if self.encoder_x is None and self.encoder_y is None:
             result = replace(result, baselines=_baselines(x, y))
-        return replace(
-            result, warnings=(*warnings, *_doubts(result, seen, x.flatten(1).shape[1] * y.flatten(1).shape[1]))
-        )
+        return replace(result, warnings=(*warnings, *doubts(result, seen, x[0].numel() * y[0].numel())))
 
     def _ready(self) -> Fitted:
-        if not hasattr(self, "_fitted"):
-            raise ValueError("this estimator is not fitted yet: call fit(x, y) first")
-        return self._fitted
+        fitted: Fitted = self._once_fitted("_fitted")
+        return fitted
 
-    def _views(self, x: Any, y: Any) -> Views:
+    def _views(self, x: Any, y: Any, part: Tensor) -> Views:
+        """Some fresh rows, as the critics see them: by the names and levels that the columns had when fitting."""
         fitted = self._ready()
-        if fitted.columns is None:
-            return Views(*_raw_pair(x, y)[:2], (True, True))
-        sides = [intake(side, name) for side, name in ((x, "x"), (y, "y"))]
-        if len(sides[0].values) != len(sides[1].values):
-            raise ValueError(f"x has {len(sides[0].values)} rows and y {len(sides[1].values)}: they must be pairs")
-        if any(side.missing.any() for side in sides):
-            raise ValueError("there are missing values (NaN): leave those rows out")
-        for side, name, k in zip(sides, "xy", (0, 1), strict=True):
-            expected = len(fitted.columns[0][k].centre)
-            if side.values.shape[1] != expected:
-                raise ValueError(f"{name} has {side.values.shape[1]} columns but the critics were fitted on {expected}")
-        scaled = [torch.stack([pair[k](sides[k].values) for pair in fitted.columns]) for k in (0, 1)]
-        return Views(scaled[0], scaled[1], (False, False))
+        seen, encoders = [], (self.encoder_x, self.encoder_y)
+        for k, (whole, name, encoder) in enumerate(zip((x, y), "xy", encoders, strict=True)):
+            side = take(whole, part)
+            rows = intake(side, name, self._columns[k]) if encoder is None else raw(side, name)
+            if lost := int(rows.missing.sum()):
+                raise ValueError(
+                    f"{lost} of {len(rows.missing)} rows of {name} have missing values (NaN): leave them out"
+                )
+            refuse_infinite(rows, name)
+            scales = [scale for pair in fitted.columns if (scale := pair[k]) is not None]
+            plain = torch.stack([scale(rows.values) for scale in scales]) if scales else None
+            seen.append(_typed(rows.values, encoder) if plain is None else plain)
+        return Views(seen[0], seen[1], (encoders[0] is not None, encoders[1] is not None))
 
 
 def estimate_mi(x: Any, y: Any, *, bits: bool = False, tick: Tick = lambda done: None, **params: Any) -> Estimate:
@@ -219,45 +213,28 @@ def estimate_mi(x: Any, y: Any, *, bits: bool = False, tick: Tick = lambda done:
 
 
 def mutual_info(X: Any, y: Any, **params: Any) -> Any:  # noqa: N803
-    """The bound for each column of X with y, as an array: a score function for scikit-learn's SelectKBest."""
+    """The bound for each column of X with y, as an array: a score function for scikit-learn's SelectKBest.
+
+    Never below 0, and 0 for a constant column.
+    """
     import numpy as np
 
-    columns = intake(X, "X").values
     settings = {"fast": True} | params
-    return np.array([max(0.0, estimate_mi(column, y, **settings).lower_bound) for column in columns.T])
+    found = []
+    for key, column in split(X, "X").items():
+        alone = {key: column}
+        constant = is_constant(intake(alone, "X").values)
+        found.append(0.0 if constant else max(0.0, estimate_mi(alone, y, **settings).lower_bound))
+    return np.array(found)
 
 
-def _raw_pair(x: Any, y: Any) -> tuple[Tensor, Tensor, list[str]]:
-    left, right = (side if isinstance(side, Tensor) else torch.as_tensor(side) for side in (x, y))
-    if len(left) != len(right):
-        raise ValueError(f"x has {len(left)} rows and y {len(right)}: they must be pairs, row for row")
-    if len(left) < FEWEST:
-        raise ValueError(f"there are {len(left)} usable rows, but an estimate needs {FEWEST} or more")
-    for side, name in ((left, "x"), (right, "y")):
-        if side.is_floating_point() and not side.isfinite().all():
-            raise ValueError(f"{name} has {int((~side.isfinite()).sum())} values that are NaN or infinite: clean them")
-    return left, right, []
+def _typed(rows: Tensor, encoder: nn.Module | None) -> Tensor:
+    """Floating-point rows in the precision of their encoder's weights."""
+    weights = [] if encoder is None else [p for p in encoder.parameters() if p.is_floating_point()]
+    return rows.to(weights[0].dtype) if weights and rows.is_floating_point() else rows
 
 
 def _baselines(x: Tensor, y: Tensor) -> dict[str, float]:
     found = {"CCA": baselines.cca(x[:20_000], y[:20_000])}
     neighbours = baselines.ksg(x, y)
     return found if neighbours is None else found | {"KSG": neighbours}
-
-
-def _doubts(result: Estimate, seen: float, entries: int) -> list[str]:
-    """Reasons to hesitate; `entries` = dx·dy, as CCA is biased upwards by about dx·dy/2n."""
-    doubts = []
-    room = 4 * result.se + 0.05
-    if result.lower_bound > result.max_detectable - 1:
-        doubts.append(f"the bound is within 1 of its ceiling {result.max_detectable:.2f}: more rows may show more")
-    if seen - result.lower_bound > max(0.1, 0.2 * abs(seen)):
-        doubts.append(
-            f"the critics do better on training rows ({seen:.2f}) than on held-out ones ({result.lower_bound:.2f}): "
-            "more rows, or fewer columns, would raise the bound"
-        )
-    for name, value in result.baselines.items():
-        bias = entries / (2 * min(result.n, 20_000)) if name == "CCA" else 0.0
-        if value - 2 * bias > result.lower_bound + room:
-            doubts.append(f"{name} says {value:.2f}, above the bound: the critics may have missed something")
-    return doubts

@@ -1,76 +1,154 @@
-"""Columns by name from CSV, Parquet, NPZ and NPY files."""
+"""Columns by name from CSV, Parquet, NPZ and NPY files, of any length: rows stream by, and a sample of them is kept."""
 
 import csv
 import difflib
 import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
 __all__ = ["choose", "read_columns"]
 
-_SUFFIXES = (".csv", ".tsv", ".parquet", ".npz", ".npy")
+_BATCH = 50_000
+Batches = Callable[[list[str]], Iterator[dict[str, Any]]]
 
 
-def read_columns(path: Path) -> dict[str, Any]:
-    """name → column. A 2-D array `a` of an NPZ becomes a.0, a.1, …; an NPY file's columns are 0, 1, …"""
+def read_columns(
+    path: Path, pick: Callable[[list[str]], list[str]], most: int, seed: int = 0
+) -> tuple[dict[str, Any], int]:
+    """name → column for the names that `pick` chooses of all, and how many rows the file has.
+
+    A 2-D array `a` of an NPZ becomes a.0, a.1, …; an NPY file's columns are 0, 1, … Of more than `most` rows a uniform
+    sample is kept, in their order.
+    """
     suffix = path.suffix.lower()
-    if suffix not in _SUFFIXES:
-        raise ValueError(f"{path} ends in {suffix or 'nothing'}: give one of {', '.join(_SUFFIXES)}")
+    if suffix not in _OPEN:
+        raise ValueError(f"{path} ends in {suffix or 'nothing'}: give one of {', '.join(_OPEN)}")
     if not path.exists():
         raise ValueError(f"{path} does not exist")
-    if suffix in (".csv", ".tsv"):
-        return _read_csv(path, "\t" if suffix == ".tsv" else ",")
-    if suffix == ".parquet":
-        return _read_parquet(path)
-    return _read_numpy(path, suffix)
+    with _OPEN[suffix](path) as (names, batches):
+        if not names:
+            raise ValueError(f"{path} has no columns: a heading and one row for each pair are needed")
+        sample = _Sample(most, seed)
+        for batch in batches(pick(names)):
+            sample.add(batch)
+    if not sample.seen:
+        raise ValueError(f"{path} has no rows: a heading and one row for each pair are needed")
+    columns, is_text = sample.columns, suffix in (".csv", ".tsv")
+    return {k: _numbers_if_possible(v) if is_text else v for k, v in columns.items()}, sample.seen
 
 
-def choose(columns: dict[str, Any], names: list[str], flag: str) -> dict[str, Any]:
-    """Some of the columns; a name that is not there is met with the nearest one.
+def choose(names: list[str], text: str, flag: str) -> list[str]:
+    """The columns that a comma-separated text names; one that is not there is met with the nearest that is.
 
-    >>> choose({"height": [1], "weight": [2]}, ["wieght"], "--x")
+    >>> choose(["height", "weight"], "wieght", "--x")
     Traceback (most recent call last):
     ValueError: --x names 'wieght', which is not a column: did you mean 'weight'? There are: height, weight
     """
-    found: dict[str, Any] = {}
-    for name in names:
-        group = [key for key in columns if key.rpartition(".")[0] == name]
-        if name not in columns and not group:
-            near = difflib.get_close_matches(name, columns, n=1, cutoff=0.0)
-            listed = ", ".join(list(columns)[:12]) + (", …" if len(columns) > 12 else "")
-            raise ValueError(
-                f"{flag} names {name!r}, which is not a column: did you mean {near[0]!r}? There are: {listed}"
-            )
-        found |= {key: columns[key] for key in ([name] if name in columns else group)}
+    found: list[str] = []
+    for name in [text] if text in names else text.split(","):
+        name = name if name in names else name.strip()
+        group = [key for key in names if key.rpartition(".")[0] == name and name]
+        if name not in names and not group:
+            near = difflib.get_close_matches(name, names, n=1, cutoff=0.0)
+            listed = ", ".join(names[:12]) + (", …" if len(names) > 12 else "")
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            raise ValueError(f"{flag} names {name!r}, which is not a column: {hint}There are: {listed}")
+        found += [key for key in ([name] if name in names else group) if key not in found]
     return found
 
 
-def _read_csv(path: Path, delimiter: str) -> dict[str, Any]:
+class _Sample:
+    """A uniform sample of a stream, at most `most` rows in their order: those of the smallest random keys."""
+
+    def __init__(self, most: int, seed: int) -> None:
+        self.most, self.seen = most, 0
+        self.generator = torch.Generator().manual_seed(seed)
+        self.parts: list[dict[str, Any]] = []
+        self.keys = torch.zeros(0, dtype=torch.float64)
+        self.bound = 1.0
+
+    def add(self, batch: dict[str, Any]) -> None:
+        """The next rows."""
+        n = len(next(iter(batch.values())))
+        keys = torch.rand(n, generator=self.generator, dtype=torch.float64)
+        self.seen += n
+        kept = keys < self.bound
+        self.keys = torch.cat([self.keys, keys[kept]])
+        self.parts.append(batch if bool(kept.all()) else _rows(batch, kept))
+        if len(self.keys) > 2 * self.most:
+            self._cut()
+
+    def _cut(self) -> None:
+        order = self.keys.argsort()
+        self.bound = float(self.keys[order[self.most]])
+        kept = self.keys < self.bound
+        self.parts, self.keys = [_rows(self._joined(), kept)], self.keys[kept]
+
+    def _joined(self) -> dict[str, Any]:
+        return {name: _concatenate([part[name] for part in self.parts]) for name in self.parts[0]} if self.parts else {}
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """What was kept."""
+        if len(self.keys) > self.most:
+            self._cut()
+        return self._joined()
+
+
+def _rows(batch: dict[str, Any], kept: Tensor) -> dict[str, Any]:
+    mask, chosen = kept.numpy(), kept.nonzero()[:, 0].tolist()
+    return {k: column[mask] if hasattr(column, "dtype") else [column[i] for i in chosen] for k, column in batch.items()}
+
+
+def _concatenate(parts: list[Any]) -> Any:
+    if all(hasattr(part, "dtype") for part in parts):
+        import numpy as np
+
+        return np.concatenate(parts) if len(parts) > 1 else parts[0]
+    return [entry for part in parts for entry in part]
+
+
+@contextmanager
+def _open_csv(path: Path) -> Iterator[tuple[list[str], Batches]]:
+    """Separated by what the heading line has most of: tabs in a .tsv; commas, semicolons or tabs in a .csv."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.reader(file, delimiter=delimiter, strict=True)
+            first = file.readline()
+            file.seek(0)
+            reader = csv.reader(
+                file, delimiter="\t" if path.suffix == ".tsv" else max(",;\t", key=first.count), strict=True
+            )
             header = next(reader, [])
-            rows = []
-            for row in reader:
-                if row and len(row) != len(header):
-                    raise ValueError(
-                        f"{path}, line {reader.line_num}: {len(row)} entries under {len(header)} headings; "
-                        "the file may be truncated"
-                    )
-                rows.append(row)
+            if twice := sorted({name for name in header if header.count(name) > 1}):
+                raise ValueError(f"{path} has two columns of one name: {', '.join(map(repr, twice))}")
+
+            def rows() -> Iterator[list[str]]:
+                for row in reader:
+                    if row and len(row) != len(header):
+                        raise ValueError(
+                            f"{path}, line {reader.line_num}: {len(row)} entries under {len(header)} headings; "
+                            "the file may be truncated"
+                        )
+                    if row:
+                        yield row
+
+            def batches(names: list[str]) -> Iterator[dict[str, Any]]:
+                places, stream = [header.index(name) for name in names], rows()
+                while some := list(islice(stream, _BATCH)):
+                    yield {name: [row[at] for row in some] for name, at in zip(names, places, strict=True)}
+
+            yield header, batches
     except (UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"{path} is not a CSV file of text: {error}") from error
-    rows = [row for row in rows if row]
-    if not header or not rows:
-        raise ValueError(f"{path} has no rows: a heading line and one line for each pair are needed")
-    if len(set(header)) < len(header):
-        raise ValueError(
-            f"{path} has two columns of one name: {', '.join(sorted({h for h in header if header.count(h) > 1}))}"
-        )
-    return {name: _numbers_if_possible(entries) for name, entries in zip(header, zip(*rows, strict=True), strict=True)}
 
 
-def _numbers_if_possible(entries: tuple[str, ...]) -> list[Any]:
+def _numbers_if_possible(entries: list[str]) -> list[Any]:
     """Floats where all entries are numbers; "" and NA, NaN, null are missing."""
     blank = {"", "na", "nan", "null", "none"}
     cleaned = [None if entry.strip().lower() in blank else entry.strip() for entry in entries]
@@ -80,26 +158,48 @@ def _numbers_if_possible(entries: tuple[str, ...]) -> list[Any]:
         return list(cleaned)
 
 
-def _read_parquet(path: Path) -> dict[str, Any]:
+@contextmanager
+def _open_parquet(path: Path) -> Iterator[tuple[list[str], Batches]]:
     try:
         import pyarrow
         import pyarrow.parquet as parquet
     except ModuleNotFoundError as missing:
         raise ValueError("reading Parquet needs pyarrow: pip install 'mlcpc[parquet]'") from missing
+
+    def plain(column: Any) -> Any:
+        numeric = pyarrow.types.is_integer(column.type) or pyarrow.types.is_floating(column.type)
+        return (
+            column.cast(pyarrow.float64(), safe=False).to_numpy(zero_copy_only=False) if numeric else column.to_pylist()
+        )
+
     try:
-        table = parquet.read_table(path)
-    except pyarrow.ArrowException as error:
+        with parquet.ParquetFile(path) as file:
+
+            def batches(names: list[str]) -> Iterator[dict[str, Any]]:
+                for batch in file.iter_batches(batch_size=_BATCH, columns=names):
+                    yield {name: plain(batch.column(name)) for name in names}
+
+            yield file.schema_arrow.names, batches
+    except (pyarrow.ArrowException, OSError) as error:
         raise ValueError(f"{path} is not a Parquet file, or is truncated: {str(error).splitlines()[0]}") from error
-    return {name: table[name].to_pylist() for name in table.column_names}
 
 
-def _read_numpy(path: Path, suffix: str) -> dict[str, Any]:
+@contextmanager
+def _open_numpy(path: Path) -> Iterator[tuple[list[str], Batches]]:
+    """An NPY file stays on disk; of an NPZ file, the arrays that are asked for are loaded."""
     import numpy as np
 
+    suffix = path.suffix.lower()
     try:
         with path.open("rb") as file:
-            loaded = np.load(file, allow_pickle=False)
-            arrays = {"": loaded} if isinstance(loaded, np.ndarray) else {name: loaded[name] for name in loaded}
+            if not file.read(6).startswith(b"\x93NUMPY" if suffix == ".npy" else b"PK"):
+                raise ValueError("it holds something else, by its content")
+            file.seek(0)
+            if suffix == ".npy":
+                arrays = {"": np.load(path, mmap_mode="r", allow_pickle=False)}
+            else:
+                loaded = np.load(file, allow_pickle=False)
+                arrays = {name: loaded[name] for name in loaded}
     except (ValueError, EOFError, TypeError, IndexError, zipfile.BadZipFile, OSError) as error:
         raise ValueError(f"{path} is not an array file of numbers ({suffix}), or is truncated: {error}") from error
     columns: dict[str, Any] = {}
@@ -109,4 +209,22 @@ def _read_numpy(path: Path, suffix: str) -> dict[str, Any]:
             columns[name] = array
         else:
             columns |= {f"{name}.{i}" if name else str(i): flat[:, i] for i in range(flat.shape[1])}
-    return columns
+
+    def batches(names: list[str]) -> Iterator[dict[str, Any]]:
+        lengths = {name: len(columns[name]) for name in names}
+        if len(set(lengths.values())) > 1:
+            told = ", ".join(f"{name} {n}" for name, n in lengths.items())
+            raise ValueError(f"the columns differ in their number of rows ({told}): they must be pairs, row for row")
+        for at in range(0, lengths[names[0]], _BATCH):
+            yield {name: np.array(columns[name][at : at + _BATCH]) for name in names}
+
+    yield list(columns), batches
+
+
+_OPEN = {
+    ".csv": _open_csv,
+    ".tsv": _open_csv,
+    ".parquet": _open_parquet,
+    ".npz": _open_numpy,
+    ".npy": _open_numpy,
+}

@@ -1,29 +1,31 @@
-"""What people hand in (tensors, arrays, data frames, columns by name) as rows of numbers, or one clear line why not."""
+"""Paired rows of numbers from what was handed in, and what a reader should be warned of."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-__all__ = ["Rows", "intake", "pair"]
+from mlcpc.mi.columns import Rows, count, intake, raw, take
+
+__all__ = ["FEWEST", "MAX_ROWS", "is_constant", "pair", "refuse_infinite", "same_length", "sampled"]
 
 FEWEST = 50
-_LEVELS = 64
+MAX_ROWS = 100_000
+"""rows that are used at most: a random sample of any more, so memory does not grow with n"""
+_CHUNK = 100_000
 
 
-@dataclass(frozen=True)
-class Rows:
-    """(n, d) numbers, the names of the columns they came from, and which rows had something missing."""
+def pair(
+    x: Any,
+    y: Any,
+    missing: str = "refuse",
+    most: int = MAX_ROWS,
+    seed: int = 0,
+    encoded: tuple[bool, bool] = (False, False),
+) -> tuple[Rows, Rows, list[str]]:
+    """x and y as (n, dx) and (n, dy) with the same usable rows, at most `most`, and warnings; as they are if `encoded`.
 
-    values: Tensor
-    names: tuple[str, ...]
-    missing: Tensor
-
-
-def pair(x: Any, y: Any, missing: str = "refuse") -> tuple[Tensor, Tensor, list[str]]:
-    """x and y as (n, dx) and (n, dy) with the same usable rows, and what a reader should be warned of.
+    Of more rows a chunk at a time is looked at for missing values, and only the sample is ever converted as a whole.
 
     >>> pair([1.0] * 60, list(range(60)))
     Traceback (most recent call last):
@@ -31,116 +33,64 @@ def pair(x: Any, y: Any, missing: str = "refuse") -> tuple[Tensor, Tensor, list[
     """
     if missing not in ("refuse", "drop"):
         raise ValueError(f"missing is {missing!r}, which is not known: write 'refuse' or 'drop'")
-    rows, warnings = (intake(x, "x"), intake(y, "y")), []
-    counts = [len(side.values) for side in rows]
-    if counts[0] != counts[1]:
-        raise ValueError(f"x has {counts[0]} rows and y {counts[1]}: they must be pairs, row for row")
-    gone = rows[0].missing | rows[1].missing
-    if gone.any():
-        if missing == "refuse":
-            raise ValueError(
-                f"{int(gone.sum())} of {len(gone)} rows have missing values (NaN): clean them, or write missing='drop'"
-            )
-        warnings.append(f"{int(gone.sum())} of {len(gone)} rows were dropped for missing values")
-    if int((~gone).sum()) < FEWEST:
-        raise ValueError(f"there are {int((~gone).sum())} usable rows, but an estimate needs {FEWEST} or more")
-    values = [side.values[~gone] for side in rows]
-    for side, v, name in zip(rows, values, "xy", strict=True):
-        _check(v, side.names, name)
-    if (copies := _copies(*values)) > 0.01:
+    n = same_length(x, y)
+    chunks = torch.split(torch.arange(n), _CHUNK) if n > most else [torch.arange(n)]
+
+    def read(part: Tensor) -> list[Rows]:
+        some = [take(side, part) if len(part) < n else side for side in (x, y)]
+        return [(raw if as_is else intake)(side, name) for side, name, as_is in zip(some, "xy", encoded, strict=True)]
+
+    gone = torch.cat([torch.stack([side.missing for side in read(part)]).any(0) for part in chunks])
+    lost, warnings = int(gone.sum()), []
+    if lost and missing == "refuse":
+        raise ValueError(
+            f"{lost} of {n} rows have missing values (NaN): clean them, or drop them with missing='drop' "
+            "(--drop-missing on the command line)"
+        )
+    if lost:
+        warnings.append(f"{lost} of {n} rows were dropped for missing values")
+    usable = (~gone).nonzero()[:, 0]
+    if len(usable) < FEWEST:
+        raise ValueError(f"there are {len(usable)} usable rows, but an estimate needs {FEWEST} or more")
+    if len(usable) > most:
+        warnings.append(sampled(most, len(usable)))
+        usable = usable[torch.randperm(len(usable), generator=torch.Generator().manual_seed(seed))[:most]]
+    rows = read(usable)
+    for side, name in zip(rows, "xy", strict=True):
+        _check(side, name)
+    if (copies := _copies(rows[0].values, rows[1].values)) > 0.01:
         warnings.append(
             f"{copies:.0%} of the rows are copies of other rows: a copy in another fold makes held-out rows known. "
             "Remove them unless they are real"
         )
-    return values[0], values[1], warnings
+    return rows[0], rows[1], warnings
 
 
-def intake(data: Any, name: str) -> Rows:
-    """One side. A 1-D thing is one column; text and categories become one indicator column for each level."""
-    if isinstance(data, Tensor):
-        return _numbers(data, name)
-    columns = _by_name(data)
-    if columns is not None:
-        if not columns:
-            raise ValueError(f"{name} has no columns: give at least one")
-        parts = [_column(values, f"{name}[{key!r}]") for key, values in columns.items()]
-        names = [str(key) for key, (block, _) in zip(columns, parts, strict=True) for _ in range(block.shape[1])]
-        gone = torch.stack([bad for _, bad in parts]).any(0)
-        return Rows(torch.cat([block for block, _ in parts], 1), tuple(names), gone)
-    if hasattr(data, "__array__") and getattr(data, "dtype", None) is not None and data.dtype.kind in "biufc":
-        return _numbers(_from_array(data), name)
-    if hasattr(data, "__array__") and getattr(data, "ndim", 1) == 2:
-        return intake({i: data[:, i] for i in range(data.shape[1])}, name)
-    if isinstance(data, Sequence) and len(data) and isinstance(data[0], Sequence) and not isinstance(data[0], str):
-        return intake(dict(enumerate(zip(*data, strict=True))), name)
-    block, gone = _column(data, name)
-    return Rows(block, tuple(str(i) for i in range(block.shape[1])), gone)
+def sampled(most: int, total: int) -> str:
+    """The warning that not all rows were used."""
+    return f"a random sample of {most} of {total} rows was used (max_rows)"
 
 
-def _by_name(data: Any) -> dict[Any, Any] | None:
-    if isinstance(data, Mapping):
-        return dict(data)
-    if hasattr(data, "columns") and hasattr(data, "iloc"):
-        return {key: data[key] for key in data.columns}
-    return None
+def same_length(x: Any, y: Any) -> int:
+    """The number of rows of both."""
+    counts = count(x, "x"), count(y, "y")
+    if counts[0] != counts[1]:
+        raise ValueError(f"x has {counts[0]} rows and y {counts[1]}: they must be pairs, row for row")
+    return counts[0]
 
 
-def _numbers(data: Tensor, name: str) -> Rows:
-    if data.is_complex():
-        raise TypeError(f"{name} is complex: give its real and imaginary parts as two columns")
-    if data.ndim == 0:
-        raise ValueError(f"{name} is a single number: give one row for each pair")
-    values = data.detach().cpu().flatten(1) if data.ndim > 1 else data.detach().cpu()[:, None]
-    if values.shape[1] == 0:
-        raise ValueError(f"{name} has no columns: give at least one")
-    values = values if values.dtype in (torch.float32, torch.float64) else values.double()
-    return Rows(values, tuple(map(str, range(values.shape[1]))), values.isnan().any(1))
-
-
-def _from_array(data: Any) -> Tensor:
-    import numpy as np  # only where arrays are handed in
-
-    array = np.array(data, dtype=None if data.dtype in (np.float32, np.float64) else np.float64)
-    return torch.from_numpy(array)
-
-
-def _column(data: Any, name: str) -> tuple[Tensor, Tensor]:
-    """One column of numbers or of words: (n, 1 or levels) and which entries are missing."""
-    kind = getattr(getattr(data, "dtype", None), "kind", "O")
-    if isinstance(data, Tensor) or (kind in "iuf" and hasattr(data, "__array__")):
-        tensor = (
-            data if isinstance(data, Tensor) else _from_array(data.to_numpy() if hasattr(data, "to_numpy") else data)
-        )
-        if tensor.ndim != 1:
-            raise ValueError(f"{name} has shape {tuple(tensor.shape)} but a column has one number a row")
-        rows = _numbers(tensor, name)
-        return rows.values, rows.missing
-    entries = list(data)
-    gone = [entry is None or entry != entry or entry == "" for entry in entries]
-    words = [isinstance(entry, str | bool) for entry, bad in zip(entries, gone, strict=True) if not bad]
-    if not any(words):
-        plain = [float("nan") if bad else float(entry) for entry, bad in zip(entries, gone, strict=True)]
-        return torch.tensor(plain, dtype=torch.float64)[:, None], torch.tensor(gone)
-    if not all(words):
-        first = next(e for e, bad in zip(entries, gone, strict=True) if not bad and isinstance(e, str | bool))
-        raise ValueError(f"{name} has numbers and text, for example {first!r}: make it one or the other")
-    levels = sorted({entry for entry, bad in zip(entries, gone, strict=True) if not bad})
-    if len(levels) > _LEVELS:
-        raise ValueError(
-            f"{name} has text where numbers are expected ({len(levels)} different values, for example {levels[0]!r}; "
-            f"up to {_LEVELS} would be taken as categories)"
-        )
-    place = {level: i for i, level in enumerate(levels)}
-    codes = torch.tensor([0 if bad else place[entry] for entry, bad in zip(entries, gone, strict=True)])
-    hot = torch.nn.functional.one_hot(codes, len(levels)).double()
-    return hot[:, : 1 if len(levels) == 2 else None], torch.tensor(gone)
-
-
-def _check(values: Tensor, names: tuple[str, ...], side: str) -> None:
-    if values.isinf().any():
-        count, column = int(values.isinf().sum()), names[int(values.isinf().any(0).nonzero()[0])]
-        raise ValueError(f"{side} has {count} infinite values, the first in column {column}: remove or bound them")
+def _check(rows: Rows, side: str) -> None:
+    """No infinite values, and no column without information (an encoder's rows have none)."""
+    refuse_infinite(rows, side)
+    if not rows.columns:
+        return
+    values, names = rows.values, rows.names
     constant = (values == values[0]).all(0)
+    for column in rows.columns:
+        if column.levels is not None and len(column.levels) == 1:
+            raise ValueError(
+                f"column {column.key} of {side} is constant ({column.levels[0]!r}): it can tell nothing. Leave it out"
+            )
     if constant.any():
         at = int(constant.nonzero()[0])
         raise ValueError(
@@ -148,15 +98,28 @@ def _check(values: Tensor, names: tuple[str, ...], side: str) -> None:
         )
 
 
+def is_constant(values: Tensor) -> bool:
+    """All rows are the same, missing ones aside."""
+    known = values[~values.isnan().any(1)]
+    return bool((known == known[:1]).all())
+
+
+def refuse_infinite(rows: Rows, side: str) -> None:
+    """Say how many there are, and where the first is."""
+    if (infinite := rows.values.isinf()).any():
+        where = f", the first in column {rows.names[int(infinite.any(0).nonzero()[0])]}" if rows.columns else ""
+        raise ValueError(f"{side} has {int(infinite.sum())} infinite values{where}: remove or bound them")
+
+
 def _copies(x: Tensor, y: Tensor) -> float:
-    """The share of rows (of the first 200,000) that repeat another one, where rows of continuous data should not."""
-    x, y = x[:200_000], y[:200_000]
+    """The share of rows that repeat another one, where rows of continuous data should not."""
     generator = torch.Generator().manual_seed(0)
 
     def marks(values: Tensor) -> Tensor:
+        values = values.flatten(1) if values.ndim > 1 else values[:, None]
         return values.double() @ torch.randn(values.shape[1], generator=generator, dtype=torch.float64)
 
     both = torch.stack([marks(x), marks(y)], 1)
-    count = len(torch.unique(both, dim=0))
+    different = len(torch.unique(both, dim=0))
     continuous = all(len(torch.unique(side)) > len(both) / 4 for side in both.T)
-    return 1 - count / len(both) if continuous else 0.0
+    return 1 - different / len(both) if continuous else 0.0

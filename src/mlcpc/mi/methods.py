@@ -14,10 +14,24 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812  (torch's own habit)
 
-__all__ = ["METHODS", "SMILE_CLIP", "ceiling_of", "objective", "read"]
+__all__ = ["METHODS", "SMILE_CLIP", "ceiling_of", "method_named", "objective", "read"]
 
 METHODS = ("ml_cpc", "cpc", "dv", "nwj", "smile", "js")
 SMILE_CLIP = 5.0
+_ALSO = {"mine": "dv", "infonce": "cpc", "mlcpc": "ml_cpc"}
+
+
+def method_named(name: str) -> str:
+    """'ML-CPC', 'MINE' and 'InfoNCE' as they are called elsewhere.
+
+    >>> method_named("MINE")
+    'dv'
+    """
+    plain = name.replace("-", "_").lower() if isinstance(name, str) else ""
+    plain = _ALSO.get(plain.replace("_", ""), plain)
+    if plain not in METHODS:
+        raise ValueError(f"method is {name!r}, which is not known: write one of {', '.join(METHODS)}")
+    return plain
 
 
 def objective(method: str, pos: Tensor, neg: Tensor) -> Tensor:

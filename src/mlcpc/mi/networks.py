@@ -83,7 +83,7 @@ class Side(nn.Module):
         if self.encoders is None:
             return x
         encoded = torch.stack([encoder(rows) for encoder, rows in zip(self.encoders, x, strict=True)])
-        return encoded.flatten(2)
+        return encoded.flatten(2) if encoded.ndim > 2 else encoded[..., None]
 
     def forward(self, z: Tensor) -> tuple[Tensor, Tensor]:
         r = radial(z, self.centre, self.spread)
@@ -92,7 +92,13 @@ class Side(nn.Module):
 
 
 class Critic(nn.Module):
-    """R critics. `joint`: instead of separable networks, a residual on [x, y] that sees pairs one by one."""
+    """R critics. `joint`: instead of separable networks, a residual on [x, y] that sees pairs one by one.
+
+    It also sees what canonical variables leave of each other, (u − ρv)/√(1−ρ²) and (v − ρu)/√(1−ρ²): where y is x and
+    a little noise, all there is to know lies in a narrow band, which these bring to unit width.
+    """
+
+    rho: Tensor
 
     def __init__(
         self,
@@ -109,9 +115,10 @@ class Critic(nn.Module):
         count = max(1, *(len(start.w) for start, _, _ in starts))
         self.x, self.y = (Side(runs, d, level, count, e) for d, e in zip(dims, encoders, strict=True))
         self.w, self.q = (nn.Parameter(torch.zeros(runs, 1, count)) for _ in range(2))
+        self.register_buffer("rho", torch.zeros(runs, 1, count))
         self.residual: Mlp | None = None
         if joint:
-            self.residual = Mlp(runs, [sum(dims), width, width, 1], generator, 0.0, smooth=False)
+            self.residual = Mlp(runs, [sum(dims) + 2 * count, width, width, 1], generator, 0.0, smooth=False)
         else:
             self.x.build([width, width, embedding + 1], generator, 0.0)
             self.y.build([width, width, embedding + 1], generator, 1 / math.sqrt(embedding))
@@ -128,6 +135,7 @@ class Critic(nn.Module):
             side.centre[run], side.spread[run] = radius[0], radius[1]
         self.w[run, 0, : len(gaussian.w)] = gaussian.w
         self.q[run, 0, : len(gaussian.q)] = gaussian.q
+        self.rho[run, 0, : len(gaussian.q)] = gaussian.q / gaussian.w
 
     def embed(self, x: Tensor, y: Tensor) -> Embedded:
         """The separable part, for columns x (R, n, dx) and y (R, n, dy)."""
@@ -147,7 +155,10 @@ class Critic(nn.Module):
         if self.residual is None:
             return scores
         runs, n, _ = x.shape
-        many_y = torch.cat([y.roll(-s, 1) for s in shifts], 1)
-        both = torch.cat([x.repeat(1, len(shifts), 1), many_y], -1)
-        extra: Tensor = self.residual(both)
+        of_x, of_y = torch.cat([x, self.x(x)[0]], -1), torch.cat([y, self.y(y)[0]], -1)
+        of_x, of_y = of_x.repeat(1, len(shifts), 1), torch.cat([of_y.roll(-s, 1) for s in shifts], 1)
+        u, v = of_x[..., x.shape[-1] :], of_y[..., y.shape[-1] :]
+        unit = (self.rho > 0) * (1 - self.rho.square()).rsqrt()
+        left, right = (u - self.rho * v) * unit, (v - self.rho * u) * unit
+        extra: Tensor = self.residual(torch.cat([of_x[..., : x.shape[-1]], of_y[..., : y.shape[-1]], left, right], -1))
         return scores + extra.view(runs, len(shifts), n)

@@ -1,6 +1,7 @@
 """Before training: which rows are whose, what each critic sees of them, and where it starts from."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -10,10 +11,23 @@ from mlcpc.mi.features import Columns, Gaussian, fit_columns, fit_gaussian, modu
 from mlcpc.mi.held_out import Bent, read_bound, stream_blocks
 from mlcpc.mi.networks import Critic, Embedded
 
-__all__ = ["TEMPERATURES", "Encoders", "Recipe", "Split", "Views", "embed_rows", "encoded", "prepare", "split_rows"]
+__all__ = [
+    "TEMPERATURES",
+    "Encoders",
+    "Recipe",
+    "Scales",
+    "Split",
+    "Views",
+    "embed_rows",
+    "encoded",
+    "prepare",
+    "split_rows",
+]
 
 Encoders = tuple[nn.Module | None, nn.Module | None]
 Start = tuple[Gaussian, Tensor, Tensor]
+Scales = tuple[Columns | None, Columns | None]
+"""of x and of y; None where an encoder takes the rows as they are"""
 TEMPERATURES = (1.0, 0.97, 0.93, 0.88, 0.8, 0.7, 0.6, 0.5, 0.35, 0.2, 0.0)
 
 
@@ -79,6 +93,11 @@ class Views:
     y: Tensor
     raw: tuple[bool, bool]
 
+    @property
+    def n(self) -> int:
+        """How many rows there are."""
+        return self.x.shape[0 if self.raw[0] else 1]
+
     def __call__(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         runs = torch.arange(len(rows))[:, None]
         x, y = (side[rows] if raw else side[runs, rows] for side, raw in zip((self.x, self.y), self.raw, strict=True))
@@ -103,26 +122,30 @@ def split_rows(n: int, recipe: Recipe, generator: torch.Generator) -> Split:
     return Split(torch.stack(train), torch.stack(validation), torch.stack(parts)[:, : recipe.held_out])
 
 
-def prepare(
-    x: Tensor, y: Tensor, split: Split, modes: list[str]
-) -> tuple[Views, list[tuple[Columns, Columns]], list[Start], list[str]]:
-    """Scales and warm starts of every mode and fold; one mode where the two hardly differ."""
-    views, columns, starts, names = [], [], [], []
+def prepare(x: Tensor, y: Tensor, split: Split, modes: list[str]) -> tuple[Views, list[Scales], list[Start], list[str]]:
+    """Scales and warm starts of every mode and fold; a mode that hardly differs from an earlier one is left out."""
+    views: list[tuple[Tensor, Tensor]] = []
+    columns: list[Scales] = []
+    starts: list[Start] = []
+    names: list[str] = []
+    folds = len(split.train)
     for mode in modes:
-        for train, validation in zip(split.train, split.validation, strict=True):
-            scales = fit_columns(x[train], mode), fit_columns(y[train], mode)
-            zx, zy = scales[0](x), scales[1](y)
-            views.append((zx, zy))
-            columns.append(scales)
-            starts.append(_warm_start(zx, zy, train, validation))
-            names.append(mode)
-    if len(modes) == 2:
-        apart = max(float((views[0][s] - views[len(split.train)][s]).abs().mean()) for s in (0, 1))
-        if apart < 0.05:
-            folds = len(split.train)
-            views, columns, starts, names = views[:folds], columns[:folds], starts[:folds], names[:folds]
+        scales = [(fit_columns(x[train], mode), fit_columns(y[train], mode)) for train in split.train]
+        if mode == "unmixed" and names and all(side.mix is None for pair in scales for side in pair):
+            continue
+        seen = [(of_x(x), of_y(y)) for of_x, of_y in scales]
+        if any(_apart(seen[0], known) < 0.05 for known in views[::folds]):
+            continue
+        views += seen
+        columns += scales
+        starts += [_warm_start(*z, *rows) for z, *rows in zip(seen, split.train, split.validation, strict=True)]
+        names += [mode] * folds
     left, right = (torch.stack([pair[s] for pair in views]) for s in (0, 1))
     return Views(left, right, (False, False)), columns, starts, names
+
+
+def _apart(views: tuple[Tensor, Tensor], others: tuple[Tensor, Tensor]) -> float:
+    return max(float((z - other).abs().mean()) for z, other in zip(views, others, strict=True))
 
 
 def _warm_start(zx: Tensor, zy: Tensor, train: Tensor, validation: Tensor) -> Start:
@@ -152,22 +175,47 @@ def _warm_start(zx: Tensor, zy: Tensor, train: Tensor, validation: Tensor) -> St
 
 
 def encoded(
-    x: Tensor, y: Tensor, recipe: Recipe, encoders: Encoders, generator: torch.Generator
-) -> tuple[Critic, Views, list[tuple[Columns, Columns]]]:
-    with torch.no_grad():
-        dims = [
-            side[:2].flatten(1).shape[1] if encoder is None else encoder(side[:2]).flatten(1).shape[1]
-            for side, encoder in zip((x, y), encoders, strict=True)
-        ]
+    x: Tensor, y: Tensor, split: Split, recipe: Recipe, encoders: Encoders, generator: torch.Generator
+) -> tuple[Critic, Views, list[Scales]]:
+    """Critics behind encoders; a side without one is standardised. No warm start: nobody knows what comes out."""
+    seen, scales, dims = [], [], []
+    of: Sequence[Columns | None]
+    for side, encoder, name in zip((x, y), encoders, "xy", strict=True):
+        if encoder is None:
+            standard = [fit_columns(side[train], "standard") for train in split.train]
+            of = standard
+            seen.append(torch.stack([scale(side) for scale in standard]))
+            dims.append(side.shape[1])
+        else:
+            of = [None] * recipe.folds
+            seen.append(side)
+            dims.append(_width(encoder, side, name))
+        scales.append(of)
     nothing = torch.zeros(0)
     plain = torch.tensor([1.0, 1.0])
     gaussian = Gaussian(torch.zeros(dims[0], 0), torch.zeros(dims[1], 0), nothing, nothing, 0)
-    filled = tuple(encoder if encoder is not None else nn.Flatten() for encoder in encoders)
     starts = [(gaussian, plain, plain)] * recipe.folds
-    critic = Critic(
-        (dims[0], dims[1]), starts, False, (recipe.width, recipe.embedding), generator, (filled[0], filled[1])
-    )
-    return critic, Views(x, y, (True, True)), []
+    critic = Critic((dims[0], dims[1]), starts, False, (recipe.width, recipe.embedding), generator, encoders)
+    raw = encoders[0] is not None, encoders[1] is not None
+    return critic, Views(seen[0], seen[1], raw), list(zip(*scales, strict=True))
+
+
+@torch.no_grad()
+def _width(encoder: nn.Module, rows: Tensor, name: str) -> int:
+    """Numbers that an encoder gives for a row."""
+    training = encoder.training
+    try:
+        out = encoder.eval()(rows[:2])
+    except (RuntimeError, IndexError, TypeError, ValueError, NotImplementedError) as error:
+        shape = f"(n, {', '.join(map(str, rows.shape[1:]))})" if rows.ndim > 1 else "(n,)"
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ValueError(f"encoder_{name} does not take rows of {name}, {shape} of {rows.dtype}: {reason}") from error
+    finally:
+        encoder.train(training)
+    if not isinstance(out, Tensor) or len(out) != 2 or not out.is_floating_point():
+        made = str(tuple(out.shape)) if isinstance(out, Tensor) else type(out).__name__
+        raise ValueError(f"encoder_{name} makes {made} of two rows but must make one vector of numbers for each row")
+    return out[0].numel()
 
 
 def embed_rows(critic: Critic, views: Views, rows: Tensor) -> Embedded:

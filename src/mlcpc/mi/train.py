@@ -22,11 +22,11 @@ def train(
 ) -> list[float]:
     """Adam with a cosine schedule; each critic ends at its own best validation step. Gives the best values."""
     rate = _JOINT_RATE if critic.residual is not None else recipe.learning_rate
-    optimizer = torch.optim.AdamW(_groups(critic, recipe, rate))
+    optimizer = torch.optim.AdamW(_groups(critic, recipe, rate), fused=True)
     top_rates = [float(group["lr"]) for group in optimizer.param_groups]
     runs, rows = split.train.shape
     batch = min(recipe.batch, rows // 2)
-    best, kept = [-math.inf] * runs, {name: value.detach().clone() for name, value in critic.named_parameters()}
+    best, kept = [-math.inf] * runs, {name: value.clone() for name, value in critic.state_dict().items()}
     order, at, stale = torch.zeros(0), rows, 0
     for step in range(recipe.steps + 1):
         if step % recipe.every == 0:
@@ -50,9 +50,7 @@ def train(
         optimizer.zero_grad()
         (-value.sum()).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
-    with torch.no_grad():
-        for name, parameter in critic.named_parameters():
-            parameter.copy_(kept[name])
+    critic.load_state_dict(kept)
     return best
 
 
@@ -69,11 +67,11 @@ def _groups(critic: Critic, recipe: Recipe, rate: float) -> list[dict[str, objec
 
 @torch.no_grad()
 def _copy_run(critic: Critic, kept: dict[str, Tensor], run: int) -> None:
-    for name, parameter in critic.named_parameters():
+    for name, value in critic.state_dict().items():  # what an encoder's norms have counted belongs to its weights
         if ".encoders." not in name:
-            kept[name][run] = parameter[run]
+            kept[name][run] = value[run]
         elif f".encoders.{run}." in name:
-            kept[name].copy_(parameter)
+            kept[name].copy_(value)
 
 
 @torch.no_grad()
@@ -82,6 +80,7 @@ def keep(critic: Critic, runs: list[int]) -> None:
     for parameter in critic.parameters():
         parameter.data = parameter.data[runs].clone()
         parameter.grad = None
+    critic.rho = critic.rho[runs]
     for side in (critic.x, critic.y):
         side.centre, side.spread = side.centre[runs], side.spread[runs]
 
