@@ -66,7 +66,7 @@ def rates() -> list[dict[str, object]]:
         done = 3 * 2 * models.counts(models.build(name, 10))[1] * batch  # forward, and two products backward
         share = done / times[name] / best
         rows.append(
-            {"what": f"training step of {name}, bf16, n {batch}", "value": round(share, 3), "of": "the rate of bf16 products"}
+            {"what": f"step of {name}, bf16, n {batch}", "value": round(share, 3), "of": "the rate of bf16 products"}
         )
         print(rows[-1], f"{batch / times[name]:.0f} images/s, products {best / 1e9:.0f} GFLOP/s", flush=True)
     return rows  # type: ignore[return-value]

@@ -56,7 +56,7 @@ def test_a_teacher_is_trained_once_and_its_weights_are_kept(runs: Path, capsys: 
     assert (folder / "result.json").stat().st_mtime_ns == before
     result = json.loads((folder / "result.json").read_text())
     assert (result["parameters"], result["multiply_accumulates"]) == models.counts(models.build("resnet14", 10))
-    net, name, classes = load_network(folder / WEIGHTS)
+    net, name, classes, _ = load_network(folder / WEIGHTS)
     assert (name, len(classes)) == ("resnet14", 10)
     test = data.load("digits", train=False)
     assert isinstance(test, data.Images)
@@ -280,3 +280,85 @@ def test_distilling_with_everything_else_as_negatives(tmp_path: Path) -> None:
     result = distill(config, Place(device="cpu", runs=tmp_path), say=said.append)
     assert said[0].startswith("teacher resnet8: top-1")
     assert 0 <= result["top1"] <= 1
+
+
+@pytest.mark.parametrize("objective", ["crd", "ml_cpc"])
+def test_a_distillation_that_was_interrupted_ends_bit_for_bit_alike(
+    objective: str, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Banks, negatives, projections and CRD's normaliser included."""
+    weights = str(only(runs / "train") / WEIGHTS)
+    config = Distillation(
+        "resnet14", "resnet8", objective, "0.05", "digits", 2, 32, negatives=40, limit=160, teacher_weights=weights
+    )
+    whole = distill(config, Place(device="cpu", runs=tmp_path / "whole"), say=str)
+    original = loop._Run.step
+
+    def dying(self: Any, batch: Any, at: Progress) -> None:
+        original(self, batch, at)
+        if self.done == 7:
+            self.asked.is_set = True
+
+    monkeypatch.setattr(loop._Run, "step", dying)
+    cut = Place(device="cpu", runs=tmp_path / "cut")
+    with pytest.raises(loop.Interrupted):
+        distill(config, cut, say=str)
+    monkeypatch.undo()
+    resumed = distill(config, cut, say=str)
+    assert [row["loss"] for row in resumed["curve"]] == [row["loss"] for row in whole["curve"]]
+    assert resumed["top1"] == whole["top1"]
+
+
+def test_two_folders_are_two_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from PIL import Image
+
+    for name in ("a", "b"):
+        for part, kind in (("train", "cat"), ("train", "dog"), ("test", "cat"), ("test", "dog")):
+            folder = tmp_path / name / part / kind
+            folder.mkdir(parents=True)
+            for i in range(4):
+                noise = np.random.default_rng(i).integers(256, size=(32, 32, 3), dtype=np.uint8)
+                Image.fromarray(noise).save(folder / f"{i}.png")
+    words = ["train", "--network", "resnet8", "--epochs", "1", "--batch", "4", "--limit", "6", "--device", "cpu"]
+    for name in ("a", "b"):
+        where = ["--data", "folder", "--data-dir", str(tmp_path / name), "--runs", str(tmp_path / "runs")]
+        assert run(*words, *where) == 0
+    assert len(list((tmp_path / "runs" / "train").iterdir())) == 2
+    assert run(*words, "--data", "folder") == 2
+    assert "--data folder needs --data-dir" in capsys.readouterr().err
+
+
+def test_a_limit_on_class_folders_takes_some_of_all_classes() -> None:
+    from mlcpc.classify import limited
+
+    files = data.Files([f"{i}" for i in range(100)], torch.arange(100) // 50, ("a", "b"), "own")
+    assert len(limited(files, 10)) == 10
+    assert set(limited(files, 10).labels.tolist()) == {0, 1}
+
+
+def test_the_last_batch_feeds_every_piece_or_is_left_out() -> None:
+    from mlcpc.plan import Plan
+
+    assert Plan(1, 64, accumulate=2).steps(129) == 2
+    assert Plan(1, 64, accumulate=2).steps(130) == 3
+    assert Plan(1, 64).steps(129, ranks=2) == 2
+
+
+def test_a_loss_divided_by_a_falling_alpha_is_no_divergence(tmp_path: Path) -> None:
+    where = ["--runs", str(tmp_path), "--device", "cpu"]
+    small = ["--dim", "16", "--queue", "100", "--batch", "32", "--rate", "0.003", "--epochs", "4", "--limit", "96"]
+    assert run("pretrain", "--network", "resnet8", "--data", "digits", "--alpha", "10:0.02", *small, *where) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["show"], "write mlcpc show augment, show neighbours or show map"),
+        (["distill", "--alpha", "low"], "alpha is 'low'"),
+        (["pretrain", "--alpha", "low"], "alpha is 'low'"),
+        (["train", "--data", "imagenet"], "which ImageNet is not"),
+    ],
+)
+def test_more_bad_input(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(*words) == 2
+    assert message in capsys.readouterr().err

@@ -7,13 +7,13 @@ after epochs 150, 180 and 210 (at other lengths: after the same shares).
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from mlcpc import augment, checkpoints, data, models
+from mlcpc import augment, checkpoints, data, draws, models
 from mlcpc.config import InputError
 from mlcpc.data import Loader
 from mlcpc.loop import Show, fit
@@ -22,7 +22,18 @@ from mlcpc.ranks import Ranks
 from mlcpc.replay import Replay
 from mlcpc.runs import Place, run_folder, run_once
 
-__all__ = ["WEIGHTS", "Classifier", "Training", "accuracy", "load_network", "loaders", "sgd", "study_rate", "train"]
+__all__ = [
+    "WEIGHTS",
+    "Classifier",
+    "Trained",
+    "Training",
+    "accuracy",
+    "load_network",
+    "loaders",
+    "sgd",
+    "study_rate",
+    "train",
+]
 
 WEIGHTS = "network.safetensors"
 Triple = tuple[float, float, float]
@@ -116,12 +127,22 @@ def train(config: Training, place: Place, show: Show | None = None, ranks: Ranks
 
 def loaders(config: Any, place: Place) -> tuple[Loader, Loader]:
     """Of training images, cropped and flipped, and of test images as they are."""
-    learn, test = (in_memory(data.load(config.data, place.data_dir, train=part)) for part in (True, False))
+    if config.data == "imagenet":
+        raise InputError(
+            "these networks see images of 32×32, which ImageNet is not: write --data PATH for class folders"
+        )
+    part, rest = (data.load(config.data, place.data_dir, train=part) for part in (True, False))
+    learn, test = in_memory(limited(part, config.limit)), in_memory(rest)
     mean, std = statistics(learn)
-    if config.limit:
-        learn = learn.take(config.limit)
     size = learn.pixels.shape[-1]
     return Loader(learn, augment.crop_flip(mean, std, size, size // 8)), Loader(test, augment.plain(mean, std))
+
+
+def limited(source: data.Images | data.Files, limit: int) -> Any:
+    """The first images, or of class folders, which lie one class behind the other, some of all."""
+    if not limit or limit >= len(source):
+        return source
+    return source.take(limit if isinstance(source, data.Images) else draws.permutation(len(source), "limit")[:limit])
 
 
 def in_memory(source: data.Images | data.Files, size: int = 32) -> data.Images:
@@ -180,16 +201,28 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return {**last, **best_of, "seconds": rows[-1]["seconds"], "curve": curve}
 
 
-def save_network(path: Path, net: nn.Module, network: str, classes: tuple[str, ...]) -> None:
+class Trained(NamedTuple):
+    """A network and what is to be known of it."""
+
+    net: models.Network
+    network: str
+    """its name in mlcpc.models"""
+    classes: tuple[str, ...]
+    size: int
+    """side of the images that it was trained on"""
+
+
+def save_network(path: Path, net: nn.Module, network: str, classes: tuple[str, ...], size: int = 32) -> None:
     """Weights with the name that builds what they fit into."""
-    checkpoints.save(path, {"network": network, "classes": list(classes), "state": net.state_dict()})
+    known = {"network": network, "classes": list(classes), "size": size, "state": net.state_dict()}
+    checkpoints.save(path, known)
 
 
-def load_network(path: Path) -> tuple[nn.Module, str, tuple[str, ...]]:
-    """What `save_network` wrote: the network, its name, the names of its classes."""
+def load_network(path: Path) -> Trained:
+    """What `save_network` wrote."""
     stored = checkpoints.load(path)
     if not isinstance(stored, dict) or not {"network", "classes", "state"} <= stored.keys():
         raise InputError(f"{path} holds no trained network: give the {WEIGHTS} of a finished `mlcpc train` run")
     net = models.build(stored["network"], len(stored["classes"]))
     net.load_state_dict(stored["state"])
-    return net, stored["network"], tuple(stored["classes"])
+    return Trained(net, stored["network"], tuple(stored["classes"]), stored.get("size", 32))

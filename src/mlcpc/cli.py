@@ -21,6 +21,7 @@ from mlcpc.commands.show import ShowAugment, ShowMap, ShowNeighbours
 from mlcpc.commands.sweep import Sweep
 from mlcpc.commands.training import Distill, Pretrain, Probe, Train
 from mlcpc.config import InputError
+from mlcpc.loop import DivergenceError
 
 __all__ = ["main"]
 
@@ -52,6 +53,9 @@ def main(arguments: list[str] | None = None) -> int:
     for pair in (["mi", "matrix"], ["show", "augment"], ["show", "neighbours"], ["show", "map"]):
         if arguments[:2] == pair:
             arguments = ["-".join(pair), *arguments[2:]]
+    if arguments[:1] == ["show"]:
+        print("mlcpc: write mlcpc show augment, show neighbours or show map; each has --help", file=sys.stderr)
+        return 2
     if arguments in (["--version"], ["-V"]):
         print(f"mlcpc {mlcpc.__version__}")
         return 0
@@ -65,8 +69,11 @@ def main(arguments: list[str] | None = None) -> int:
     except (InputError, OSError) as error:
         print(f"mlcpc: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("mlcpc: interrupted; finished runs are kept", file=sys.stderr)
+    except DivergenceError as error:
+        print(f"mlcpc: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt as stop:
+        print(f"mlcpc: {stop if str(stop) else 'interrupted; finished runs are kept'}", file=sys.stderr)
         return 130
 
 

@@ -162,7 +162,7 @@ class _Run:
         for name, mean in means.items():
             self.totals[name] = self.totals.get(name, 0.0) + mean * self.count
         self.sums, self.count = {}, 0
-        self.check(means["loss"], at)
+        self.check(means["loss"] * means.get("alpha", 1.0), at)  # it may have been divided by an α that falls
         self.report("step", at, means)
 
     def report(self, kind: str, at: Progress, numbers: dict[str, float]) -> None:

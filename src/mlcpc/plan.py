@@ -96,9 +96,9 @@ class Plan:
             raise InputError(f"precision is {self.precision!r}: write one of {', '.join(PRECISIONS)}")
 
     def steps(self, samples: int, ranks: int = 1) -> int:
-        """In an epoch. A last batch with fewer samples than ranks cannot be shared out and is left out."""
+        """In an epoch. A last batch with fewer samples than pieces cannot be shared out and is left out."""
         whole, rest = divmod(samples, self.batch)
-        steps = whole + (0 if self.drop_last or rest < max(1, ranks) else 1)
+        steps = whole + (0 if self.drop_last or rest < ranks * self.accumulate else 1)
         if self.batch < ranks * self.accumulate or steps == 0:
             raise InputError(
                 f"{samples} samples in batches of {self.batch} make {steps} steps on {ranks} ranks in pieces of "

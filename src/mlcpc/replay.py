@@ -28,7 +28,8 @@ class Replay:
 
     def __init__(self, net: nn.Module, run: Callable[[Tensor], Outputs]) -> None:
         self.net, self.run = net, run
-        self.learns = any(p.requires_grad for p in net.parameters())
+        self.first = next((p for p in net.parameters() if p.requires_grad), None)
+        self.learns = self.first is not None
         self.shape: torch.Size | None = None
         self.replay: Callable[[Tensor], Outputs] | None = None
 
@@ -38,7 +39,12 @@ class Replay:
         if self.shape is None:
             self.shape = images.shape
             self.record(images)
-        if self.replay is None or images.shape != self.shape:
+        # a replay would overwrite the gradients of a batch's earlier pieces, which lie where it puts its own
+        if (
+            self.replay is None
+            or images.shape != self.shape
+            or (self.first is not None and self.first.grad is not None)
+        ):
             return self.run(images)
         return self.replay(images)
 

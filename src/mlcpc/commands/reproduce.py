@@ -25,7 +25,7 @@ class Reproduce:
     """Compute and draw a figure of the paper. Without a name: list what there is."""
 
     target: tyro.conf.Positional[str] = ""
-    """figure1, figure2, figure3, timing, or all"""
+    """figure1 … figure4, table1 … table4, timing; all: those that need no training runs"""
     scale: str = "paper"
     """which size of it; `mlcpc reproduce` lists them with their cost"""
     out: Path = Path("results")
@@ -38,9 +38,10 @@ class Reproduce:
         if not self.target:
             return _list_targets()
         names = known(self.target, [*TARGETS, "all"], "target")
-        chosen = list(TARGETS) if names == "all" else [names]
+        quick = [name for name, target in TARGETS.items() if target.jobs is None]
+        chosen = quick if names == "all" else [names]
         if names == "all":
-            known(self.scale, sorted({scale for target in TARGETS.values() for scale in target.scales}), "scale")
+            known(self.scale, sorted({scale for name in chosen for scale in TARGETS[name].scales}), "scale")
             without = [name for name in chosen if self.scale not in TARGETS[name].scales]
             if without:
                 print(f"mlcpc: {', '.join(without)}: no {self.scale} scale, left out", file=sys.stderr)
@@ -78,7 +79,7 @@ def _reproduce(steps: list[tuple[str, str]], out: Path, place: Place, bits: bool
     for name, scale in steps:
         jobs = TARGETS[name].jobs
         if jobs is not None:
-            run_jobs(jobs(TARGETS[name].scales[scale].config, place))
+            run_jobs(jobs(TARGETS[name].scales[scale].config, place), place.device)
         with progress(f"{name} ({scale})") as tick:
             results.append((name, *reproduce(TARGETS[name], scale, out, place.runs, bits, tick)))
     console = Console()

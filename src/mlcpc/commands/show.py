@@ -9,7 +9,7 @@ import torch
 import tyro
 
 from mlcpc import augment, data, draws
-from mlcpc.classify import in_memory, statistics
+from mlcpc.classify import WEIGHTS, in_memory, load_network, statistics
 from mlcpc.commands.shown import known, refusals
 from mlcpc.config import InputError
 from mlcpc.pretrain.knn import neighbours
@@ -116,7 +116,8 @@ def _part(run: Path, place: Place, train: bool) -> data.Images:
     name = json.loads(path.read_text()).get("data") if path.exists() else None
     if not name:
         raise InputError(f"{run} is no run that was trained on images: give a folder below runs/pretrain or runs/train")
-    return in_memory(data.load(name, place.data_dir, train))
+    size = load_network(run / WEIGHTS).size if (run / WEIGHTS).exists() else 32
+    return in_memory(data.load(name, place.data_dir, train), size)
 
 
 def _plane(features: torch.Tensor, seed: int) -> tuple[torch.Tensor, str]:

@@ -2,15 +2,18 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from mlcpc.config import InputError
+from mlcpc.runs import Place
 
-__all__ = ["Tick", "known", "progress", "quiet", "refusals", "training_bar"]
+__all__ = ["Tick", "known", "named", "progress", "quiet", "refusals", "training_bar"]
 
 Tick = Callable[[float], None]
+Config = TypeVar("Config", bound=Any)
 
 
 @contextlib.contextmanager
@@ -42,6 +45,16 @@ def quiet(title: str) -> Iterator[Tick]:
     yield lambda done: None
 
 
+def named(config: Config, place: Place) -> Config:
+    """The config with the folder's path for its data: two folders are two runs."""
+    if config.data != "folder":
+        return config
+    if place.data_dir is None:
+        raise InputError("--data folder needs --data-dir: write --data PATH with the folder of images itself")
+    found: Config = replace(config, data=str(place.data_dir))
+    return found
+
+
 @contextlib.contextmanager
 def training_bar(title: str, shown: bool = True) -> Iterator[Callable[[Any, dict[str, float]], None]]:
     """A bar over all steps of `loop.fit`, with the numbers that matter; silent on ranks other than the first."""
@@ -54,6 +67,9 @@ def training_bar(title: str, shown: bool = True) -> Iterator[Callable[[Any, dict
         latest: dict[str, float] = {}
 
         def show(at: Any, row: dict[str, float]) -> None:
+            if row["step"] < latest.get("step", 0):  # another run: the student's, after its teacher's
+                latest.clear()
+            latest["step"] = row["step"]
             latest.update({name: row[name] for name in _SHOWN if name in row})
             text = "  ".join(f"{name} {latest[name]:.4g}" for name in _SHOWN if name in latest)
             done = row["step"] / (at.epochs * at.steps_per_epoch)
@@ -62,4 +78,4 @@ def training_bar(title: str, shown: bool = True) -> Iterator[Callable[[Any, dict
         yield show
 
 
-_SHOWN = ("loss", "estimate", "ceiling", "alpha", "train_top1", "top1", "knn")
+_SHOWN = ("loss", "estimate", "ceiling", "alpha", "train_top1", "top1", "knn_top1")

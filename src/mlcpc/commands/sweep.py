@@ -45,15 +45,16 @@ class Sweep:
             for job in jobs:
                 print("mlcpc", *job.arguments)
             return 0
-        return run_jobs(jobs, self.slots, self.engine, self.retries)
+        return run_jobs(jobs, self.place.device, self.slots, self.engine, self.retries)
 
 
-def run_jobs(jobs: list[Job], slots: int = 0, engine: str = "local", retries: int = 2) -> int:
+def run_jobs(jobs: list[Job], device: str = "auto", slots: int = 0, engine: str = "local", retries: int = 2) -> int:
     """All of them, with a live table; 0 when all are done, 1 when some failed."""
+    devices = None if device == "auto" else [device]
     if engine not in ("local", "ray"):
         raise InputError(f"engine is {engine!r}: write local or ray")
     with _live() as show:
-        states = sweep(jobs, slots=slots or None, engine=engine, retries=retries, show=show)
+        states = sweep(jobs, slots=slots or None, engine=engine, retries=retries, devices=devices, show=show)
     failed = [state for state in states if state.status != "done"]
     console = Console(stderr=True)
     for state in failed:

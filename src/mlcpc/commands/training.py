@@ -9,7 +9,7 @@ from rich.console import Console
 
 from mlcpc.bounds import GuaranteeWarning
 from mlcpc.classify import WEIGHTS, Training, train
-from mlcpc.commands.shown import refusals, training_bar
+from mlcpc.commands.shown import named, training_bar
 from mlcpc.distill.run import Distillation, distill
 from mlcpc.pretrain.run import Pretraining, Probing, pretrain, probe
 from mlcpc.ranks import Ranks
@@ -72,7 +72,8 @@ class Probe:
 
 def run(config: Any, place: Place, section: str, title: str, work: Callable[..., dict[str, Any]]) -> int:
     """One run with its bar, on one rank or on torchrun's; then the result in a line, and where to find it."""
-    with refusals(), Ranks(place.device) as ranks, warnings.catch_warnings():
+    config = named(config, place)
+    with Ranks(place.device) as ranks, warnings.catch_warnings():
         warnings.simplefilter("once", GuaranteeWarning)
         with training_bar(title, ranks.rank == 0) as show:
             result = work(config, place, show, ranks)

@@ -12,7 +12,6 @@ __all__ = ["STATISTICS", "Images"]
 Triple = tuple[float, float, float]
 STATISTICS: dict[str, tuple[Triple, Triple]] = {
     "cifar10": ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
-    "cifar10-moco": ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),  # mean of per-image stds: published code
     "cifar100": ((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)),
     "fashion-mnist": ((0.2190, 0.2190, 0.2190), (0.3318, 0.3318, 0.3318)),  # .2860, .3530 before its black border
     "digits": ((0.3052, 0.3052, 0.3052), (0.3237, 0.3237, 0.3237)),  # measured, training part

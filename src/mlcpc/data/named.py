@@ -28,7 +28,7 @@ def load(name: str, data_dir: str | Path | None = None, train: bool = True, size
               images; without it, the cache, filled from the network where that is possible
     size      read image files into memory, cut to squares this wide, instead of streaming them
     """
-    if name not in DATASETS and data_dir is None and Path(name).expanduser().is_dir():
+    if name not in DATASETS and Path(name).expanduser().is_dir():
         name, data_dir = "folder", name
     if name not in DATASETS:
         raise InputError(f"there is no data set or folder {name!r}: write one of {', '.join(DATASETS)}, or a path")

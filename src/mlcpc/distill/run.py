@@ -28,6 +28,7 @@ from mlcpc.loop import Show, fit
 from mlcpc.plan import Plan, milestones
 from mlcpc.ranks import Ranks
 from mlcpc.runs import Place, run_folder, run_once
+from mlcpc.schedules import parse_alpha
 
 __all__ = ["METHODS", "Distillation", "distill", "teacher_of"]
 
@@ -85,6 +86,12 @@ class Distillation:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "objective", self.objective if self.objective in METHODS else _known(self.objective))
+        if self.objective in ("kd", "crd"):
+            object.__setattr__(self, "alpha", "1")  # they have none
+        try:
+            parse_alpha(self.alpha)
+        except ValueError as error:
+            raise InputError(str(error)) from error
         for name in ("teacher", "student"):
             object.__setattr__(self, name, models.canonical(getattr(self, name)))
 
@@ -130,10 +137,11 @@ def distill(
     def compute(config: Distillation) -> dict[str, Any]:
         learn, test = loaders(config, place)
         classes = learn.source.classes
-        if len(learn) % config.batch == 1:
+        rest = len(learn) % config.batch
+        if 0 < rest // ranks.size < 2 or config.batch // ranks.size < 2:
             raise InputError(
-                f"{len(learn)} images in batches of {config.batch} leave a last batch of one, which has no other to be "
-                f"told from: write --batch {config.batch + 1}"
+                f"{len(learn)} images in batches of {config.batch} on {ranks.size} ranks leave a last batch of one, "
+                f"which has no other to be told from: write --batch {config.batch + 1}, or another"
             )
         teacher = teacher_of(config, place, classes, show, ranks)
         with torch.autocast(ranks.device.type, torch.bfloat16, enabled=config.precision == "bfloat16"):
@@ -184,9 +192,10 @@ def teacher_of(
     path = Path(config.teacher_weights) if config.teacher_weights else None
     if path is None:
         train(config.training, place, show, ranks)
+        ranks.said_by_first(None)  # the others wait until its weights are there
         path = run_folder(config.training, "train", place.runs) / WEIGHTS
     if path.suffix == ".safetensors":
-        teacher, network, known = load_network(path)
+        teacher, network, known, _ = load_network(path)
         if network != config.teacher:
             raise InputError(f"{path} holds a {network}, not a {config.teacher}: write --teacher {network}")
         if len(known) != len(classes):

@@ -69,7 +69,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         try:
-            normalise(self.objective)
+            object.__setattr__(self, "objective", normalise(self.objective))
+            curriculum(self.alpha, self.alpha_per == "step")
         except ValueError as error:
             raise InputError(str(error)) from error
         for name, known in (("alpha_per", ("epoch", "step")), ("method", ("moco", "simclr"))):

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mlcpc import augment, data, models
-from mlcpc.classify import WEIGHTS, load_network, loaders, save_network, statistics, triple
+from mlcpc.classify import WEIGHTS, Trained, limited, load_network, loaders, save_network, statistics, triple
 from mlcpc.config import InputError
 from mlcpc.data import Images, Loader
 from mlcpc.loop import Show, fit
@@ -97,6 +97,12 @@ class Probing:
     """use only so many training images; 0: all"""
     linear: Linear = field(default_factory=Linear)
 
+    def __post_init__(self) -> None:
+        if self.run:
+            object.__setattr__(self, "run", str(Path(self.run)))
+        if self.network:
+            object.__setattr__(self, "network", models.canonical(self.network))
+
     @property
     def name(self) -> str:
         """Leads the run's folder name."""
@@ -123,7 +129,7 @@ def pretrain(config: Pretraining, place: Place, show: Show | None = None, ranks:
         learner = MoCo(net, example, config.settings, ranks, seed=config.seed, evaluation=evaluation)
         rows = fit(learner, views, config.plan(place), cosine(config.rate), folder, ranks, show)
         if ranks.rank == 0:
-            save_network(folder / WEIGHTS, net, config.network, classes)
+            save_network(folder / WEIGHTS, net, config.network, classes, _size(config, views.source))
         curve = [{name: value for name, value in row.items() if name not in ("kind", "rate")} for row in rows]
         last = {name: rows[-1][name] for name in ("loss", "estimate", "ceiling", "alpha")}
         return {**last, "knn": rows[-1].get("knn_top1"), "seconds": rows[-1]["seconds"], "curve": curve}
@@ -137,8 +143,9 @@ def probe(config: Probing, place: Place, show: Show | None = None, ranks: Ranks 
     folder = run_folder(config, "probe", place.runs)
 
     def compute(config: Probing) -> dict[str, Any]:
-        encoder = models.placed(encoder_of(config), ranks.device)
-        learn, test = loaders(config, place)
+        encoder, _, _, size = encoder_of(config)
+        encoder = models.placed(encoder, ranks.device)
+        learn, test = _probe_loaders(config, place, size)
         still = Loader(learn.source, test.augment)
         with torch.autocast(ranks.device.type, torch.bfloat16, enabled=config.precision == "bfloat16"):
             trained, tested = (extract(encoder, part.whole(ranks.device), ranks.device) for part in (still, test))
@@ -155,13 +162,13 @@ def probe(config: Probing, place: Place, show: Show | None = None, ranks: Ranks 
     return run_once(config, "probe", compute, place.runs, ranks.rank == 0)
 
 
-def encoder_of(config: Probing) -> nn.Module:
+def encoder_of(config: Probing) -> Trained:
     """From a finished run, or with random weights."""
     if not config.run:
         if not config.network:
             raise InputError("no run is given: write the folder of a finished one, or --network for random weights")
         torch.manual_seed(config.linear.seed)
-        return models.build(config.network)
+        return Trained(models.build(config.network), config.network, (), 224 if "imagenet" in config.network else 32)
     folder = Path(config.run)
     if not (folder / "result.json").exists():
         known = "is not finished" if (folder / "config.json").exists() else "is no run"
@@ -171,26 +178,24 @@ def encoder_of(config: Probing) -> nn.Module:
             f"{folder} holds no encoder ({WEIGHTS}): it is a run of another kind; give one of `mlcpc pretrain`, "
             "`train` or `distill`"
         )
-    return load_network(folder / WEIGHTS)[0]
+    return load_network(folder / WEIGHTS)
 
 
 def features_of(
     run: Path, source: Images | data.Files, device: torch.device, precision: str = "float32", size: int = 0
 ) -> tuple[Tensor, Tensor]:
     """(N, d) features by a run's encoder and (N,) labels, normalised as that run's images were."""
-    encoder = models.placed(encoder_of(Probing(run=str(run))), device)
-    trained = json.loads((run / "config.json").read_text())
-    mean, std = map(triple, data.STATISTICS.get(trained["data"], data.STATISTICS["imagenet"]))
+    encoder, _, _, trained_on = encoder_of(Probing(run=str(run)))
+    encoder = models.placed(encoder, device)
+    name = json.loads((run / "config.json").read_text())["data"]
+    mean, std = map(triple, data.STATISTICS.get(name, data.STATISTICS["imagenet"]))
     if isinstance(source, Images):
         view = augment.plain(mean, std)
     else:
-        size = size or trained.get("size") or (224 if trained["data"] in PHOTOGRAPHS else 32)
+        size = size or trained_on
         view = augment.center(mean, std, round(size * 256 / 224), size)
     with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16"):
-        return extract(encoder, Loader(source, view).whole(device), device)
-
-
-PHOTOGRAPHS = ("imagenet", "folder")
+        return extract(encoder, Loader(source, view, broken="error").whole(device), device)
 
 
 def _size(config: Pretraining, source: Images | data.Files) -> int:
@@ -208,12 +213,21 @@ def _views(config: Pretraining, place: Place, device: torch.device) -> tuple[Loa
     if kind not in recipes:
         raise InputError(f"augmentation is {kind!r}: write auto, {' or '.join(recipes)}")
     mean, std = map(triple, data.STATISTICS["imagenet"]) if isinstance(learn, data.Files) else statistics(learn)
-    if config.limit:
-        learn = learn.take(config.limit)
+    learn = limited(learn, config.limit)
     two = Loader(learn, recipes[kind](mean, std, _size(config, learn)), views=2)
-    if photographs or config.data == "folder":
+    if photographs:
         return two, None
     test = data.load(config.data, place.data_dir, train=False)
     plain = augment.plain(mean, std)
     still, asked = Loader(learn, plain), Loader(test, plain)
     return two, online(lambda: still.whole(device), lambda: asked.whole(device), device)
+
+
+def _probe_loaders(config: Probing, place: Place, size: int) -> tuple[Loader, Loader]:
+    """Of 32×32 as classifiers have them; for encoders of photographs as ImageNet's linear evaluation has them."""
+    if size <= 64:
+        return loaders(config, place)
+    mean, std = map(triple, data.STATISTICS["imagenet"])
+    learn, test = (data.load(config.data, place.data_dir, train=part) for part in (True, False))
+    still = augment.center(mean, std, round(size * 256 / 224), size)
+    return Loader(limited(learn, config.limit), augment.random_resized(mean, std, size)), Loader(test, still)

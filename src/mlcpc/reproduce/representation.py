@@ -21,7 +21,7 @@ from mlcpc.pretrain.moco import IMAGENET, Settings
 from mlcpc.pretrain.probe import Linear
 from mlcpc.pretrain.run import Pretraining, Probing
 from mlcpc.reproduce.paired import mean_and_spread, sign_flip_p
-from mlcpc.reproduce.study import job, results
+from mlcpc.reproduce.study import job, machine, results
 from mlcpc.reproduce.target import Check, Drawing, Result, Scale, Target, Tick
 from mlcpc.runs import Place, run_folder
 from mlcpc.sweep import Job
@@ -105,7 +105,7 @@ def compute(config: Study, tick: Tick, folder: Path) -> Result:
         "random": {data: {name: found[name] for name in names} for data, found in random.items()},
         "missing": len(config.cells()) - len(probes),
         "seconds": round(sum(r["seconds"] for r in [*runs.values(), *probes.values()]), 1),
-        "devices": sorted({r["environment"]["device"] for r in runs.values()}),
+        "computed_on": sorted({machine(r) for r in runs.values()}),
     }
 
 
@@ -269,9 +269,9 @@ TABLE3 = _target(
         "smoke": Scale(SMOKE, "a minute"),
         "quick": Scale(
             Study(("cifar10",), (40,), seeds=2, network="resnet20", settings=SMALL, augmented=False),
-            "12 runs: half a day on 2 cores",
+            "25 runs: half a day on 2 cores",
         ),
-        "paper": Scale(Study(), "36 runs of a ResNet-50: weeks on one GPU"),
+        "paper": Scale(Study(), "74 runs of a ResNet-50: weeks on one GPU"),
     },
 )
 TABLE4 = _target(
@@ -281,7 +281,7 @@ TABLE4 = _target(
         "smoke": Scale(replace(SMOKE, objectives=CURRICULA[:2]), "a minute"),
         "paper": Scale(
             Study(("imagenet",), (30,), network="imagenet_resnet18", rate=0.03, settings=IMAGENET, probe_rate=30.0),
-            "six runs of a ResNet-18 on ImageNet",
+            "13 runs of a ResNet-18 on ImageNet",
         ),
     },
 )

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -9,7 +10,7 @@ from mlcpc.config import flags
 from mlcpc.runs import Place, run_folder
 from mlcpc.sweep import Job
 
-__all__ = ["job", "results"]
+__all__ = ["job", "machine", "results"]
 
 Key = TypeVar("Key")
 
@@ -17,7 +18,8 @@ Key = TypeVar("Key")
 def job(config: Any, section: str, place: Place, after: tuple[str, ...] = ()) -> Job:
     """`mlcpc <section> …` with the flags of this config; its name is that of its folder."""
     folder = run_folder(config, section, place.runs)
-    words = [section, *flags(config), *flags(place)]
+    device = "cuda" if place.device.startswith("cuda") else place.device  # which of them the sweep decides
+    words = [section, *flags(config), *flags(replace(place, device=device))]
     return Job(folder.name, tuple(words), folder, after)
 
 
@@ -29,3 +31,9 @@ def results(runs: Mapping[Key, Any], section: Callable[[Any], str], root: Path) 
         if path.exists():
             found[key] = json.loads(path.read_text())
     return found
+
+
+def machine(result: dict[str, Any]) -> str:
+    """What a run was computed on."""
+    known = result["environment"]
+    return f"{known['device']}, torch {known['torch']}"

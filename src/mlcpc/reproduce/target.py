@@ -95,7 +95,7 @@ def reproduce(target: Target, scale: str, out: Path, runs: Path, bits: bool, tic
             "target": target.name,
             "scale": scale,
             "checks": [check._asdict() for check in checks],
-            **{key: result[key] for key in ("config", "seconds", "environment")},
+            **{key: result[key] for key in ("config", "seconds", "environment", "computed_on") if key in result},
         },
     )
     return drawing.folder, checks
