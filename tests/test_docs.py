@@ -61,3 +61,14 @@ def test_files_that_pages_point_to_exist() -> None:
     for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
         for link in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
             assert link.startswith("http") or (page.parent / link).exists(), f"{page.name} points to {link}"
+
+
+def test_the_sentence_on_distillation() -> None:
+    rows = {row["method"]: row["ours"] for row in table("results/table1/quick/table1.csv")}
+    for method, words in (
+        ("student", "plain student {} %"),
+        ("CRD", "CRD {}"),
+        ("J_0.05", "J_0.05 {}"),
+        ("KD", "KD {}"),
+    ):
+        assert words.format(rows[method]) in " ".join(README.split())

@@ -213,7 +213,8 @@ def _colour(method: str) -> Any:
 
 def _signature(figure: Figure, result: Result, drawing: Drawing) -> None:
     config = result["config"]
-    budget = f"{config['data']}, {config['epochs']} epochs, {config['seeds']} seeds"
+    images = f"{config['limit']} images, " if config["limit"] else ""
+    budget = f"{config['data']}, {images}{config['epochs']} epochs, {config['seeds']} seeds"
     text = f"{drawing.name} · {budget} · scale: {drawing.scale}"
     text += f" · {result['missing']} runs missing" if result["missing"] else ""
     figure.suptitle(text, fontsize=9, x=0.99, ha="right")
