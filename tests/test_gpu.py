@@ -1,5 +1,6 @@
 """The tiled engine on a GPU, where there is one: `python tests/test_gpu.py` or pytest."""
 
+import copy
 import itertools
 import warnings
 from typing import Any
@@ -9,8 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
-from mlcpc import ContrastiveLoss, Queue, contrastive_loss
+from mlcpc import ContrastiveLoss, Queue, contrastive_loss, models
 from mlcpc.queues import MemoryBank
+from mlcpc.replay import Replay
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here"),
@@ -107,6 +109,28 @@ def test_modules_move_and_mixed_precision_trains() -> None:
     assert history[-1] < history[0]
 
 
+@pytest.mark.parametrize("pieces", [1, 2])
+def test_a_replayed_network_learns_as_it_is_written(pieces: int) -> None:
+    """Whole batches, batches in pieces whose gradients add up, and a last batch of another size."""
+    torch.manual_seed(0)
+    written = models.placed(models.build("resnet8", 10), "cuda").train()
+    recorded = copy.deepcopy(written)
+    replay = Replay(recorded, recorded.both)
+    images, labels = torch.randn(5, 32, 3, 32, 32, device="cuda"), torch.arange(32, device="cuda") % 10
+    for net, run in ((written, written.both), (recorded, replay)):
+        optimizer = torch.optim.SGD(net.parameters(), 0.05, momentum=0.9)
+        for step, some in enumerate(images):
+            optimizer.zero_grad()
+            some = some if step < 4 else some[:20]
+            for x, y in zip(some.chunk(pieces), labels[: len(some)].chunk(pieces), strict=True):
+                x = x.contiguous(memory_format=torch.channels_last)
+                (F.cross_entropy(run(x)[1], y) / pieces).backward()
+            optimizer.step()
+    assert replay.replay is not None
+    for a, b in zip(written.state_dict().values(), recorded.state_dict().values(), strict=True):
+        torch.testing.assert_close(a, b, rtol=2e-2, atol=2e-3)
+
+
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     cases = [(torch.float64, 1e-9), (torch.float32, 2e-4), (torch.bfloat16, 2e-2), (torch.float16, 2e-2)]
@@ -118,4 +142,6 @@ if __name__ == "__main__":
             failures += 1
             print("FAILED", source, objective, dtype, str(error)[:200])
     test_modules_move_and_mixed_precision_trains()
-    print(f"{len(SOURCES) * 2 * len(cases) + 1 - failures} passed, {failures} failed")
+    for pieces in (1, 2):
+        test_a_replayed_network_learns_as_it_is_written(pieces)
+    print(f"{len(SOURCES) * 2 * len(cases) + 3 - failures} passed, {failures} failed")
