@@ -36,6 +36,18 @@ def only(folder: Path) -> Path:
     return found
 
 
+def stop_after(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if SIGTERM came then."""
+    original = loop._Run.step
+
+    def step(self: Any, batch: Any, at: Progress) -> None:
+        original(self, batch, at)
+        if self.done == steps:
+            self.asked.is_set = True
+
+    monkeypatch.setattr(loop._Run, "step", step)
+
+
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A teacher, a student and an encoder, made by commands."""
@@ -162,14 +174,7 @@ def test_a_classifier_that_was_interrupted_ends_bit_for_bit_alike(
     """bfloat16, channels last, augmentation and batch normalisation included."""
     config = Training("resnet8", "digits", 2, 32, limit=160)
     whole = train(config, Place(device="cpu", runs=tmp_path / "whole"))
-    original = loop._Run.step
-
-    def dying(self: Any, batch: Any, at: Progress) -> None:
-        original(self, batch, at)
-        if self.done == 7:
-            self.asked.is_set = True
-
-    monkeypatch.setattr(loop._Run, "step", dying)
+    stop_after(7, monkeypatch)
     cut = Place(device="cpu", runs=tmp_path / "cut")
     with pytest.raises(loop.Interrupted):
         train(config, cut)
@@ -292,14 +297,7 @@ def test_a_distillation_that_was_interrupted_ends_bit_for_bit_alike(
         "resnet14", "resnet8", objective, "0.05", "digits", 2, 32, negatives=40, limit=160, teacher_weights=weights
     )
     whole = distill(config, Place(device="cpu", runs=tmp_path / "whole"), say=str)
-    original = loop._Run.step
-
-    def dying(self: Any, batch: Any, at: Progress) -> None:
-        original(self, batch, at)
-        if self.done == 7:
-            self.asked.is_set = True
-
-    monkeypatch.setattr(loop._Run, "step", dying)
+    stop_after(7, monkeypatch)
     cut = Place(device="cpu", runs=tmp_path / "cut")
     with pytest.raises(loop.Interrupted):
         distill(config, cut, say=str)

@@ -28,8 +28,10 @@ __all__ = [
     "Trained",
     "Training",
     "accuracy",
+    "curve",
     "load_network",
     "loaders",
+    "places",
     "sgd",
     "study_rate",
     "train",
@@ -181,24 +183,40 @@ def accuracy(net: Callable[[Tensor], Tensor], test: Loader, device: torch.device
     """Top-1 and top-5 of all of `test`, as shares. Ties count against the network, and so does NaN."""
     if isinstance(net, nn.Module):
         net.eval()
-    hits = torch.zeros(2, device=device)
+    found = torch.zeros(2, device=device)
     for some in test.whole(device, batch):
         logits = net(some.images.contiguous(memory_format=torch.channels_last)).float()
-        own = logits.gather(1, some.labels[:, None])
-        rank = logits.shape[1] - (logits < own).sum(1)  # 1: above all others
-        hits += torch.stack([(rank <= 1).sum(), (rank <= 5).sum()])
-    top1, top5 = (hits / len(test)).tolist()
+        place = places(logits, some.labels)
+        found += torch.stack([(place <= 1).sum(), (place <= 5).sum()])
+    top1, top5 = (found / len(test)).tolist()
     return {"top1": top1, "top5": top5}
+
+
+def places(scores: Tensor, labels: Tensor) -> Tensor:
+    """(n,) where each label stands among its row's scores (n, classes), from 1.
+
+    A tie counts against the label, and a score that is no number, or −inf, is behind any place.
+
+    >>> places(torch.tensor([[3.0, 1.0, 2.0], [5.0, 5.0, 0.0]]), torch.tensor([2, 0])).tolist()
+    [2, 2]
+    """
+    own = scores.gather(1, labels[:, None])
+    place = (~(scores < own)).sum(1)
+    return place.masked_fill_(~own.squeeze(1).isfinite(), torch.iinfo(place.dtype).max)
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """The last and the best epoch of a run, and its curve."""
     scored = [row for row in rows if "top1" in row]
     best = max(scored, key=lambda row: row["top1"])
-    curve = [{name: value for name, value in row.items() if name not in ("kind", "rate")} for row in rows]
     last = {name: scored[-1][name] for name in ("top1", "top5")}
     best_of = {"best_top1": best["top1"], "best_epoch": best["epoch"] + 1}
-    return {**last, **best_of, "seconds": rows[-1]["seconds"], "curve": curve}
+    return {**last, **best_of, "seconds": rows[-1]["seconds"], "curve": curve(rows)}
+
+
+def curve(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What a result keeps of `loop.fit`'s rows."""
+    return [{name: value for name, value in row.items() if name not in ("kind", "rate")} for row in rows]
 
 
 class Trained(NamedTuple):

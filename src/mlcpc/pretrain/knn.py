@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
+from mlcpc.classify import places
 from mlcpc.config import InputError
 from mlcpc.pretrain.encoder import extract
 
@@ -59,9 +60,7 @@ def knn(
 
 def hits(scores: Tensor, labels: Tensor, among: int) -> float:
     """Share of rows (n, classes) whose label scores among the best so many. Ties and NaN count as misses."""
-    own = scores.gather(1, labels[:, None])
-    rank = (~(scores < own)).sum(1)  # 1: above all others
-    return float(((rank <= among) & own.squeeze(1).isfinite()).double().mean())
+    return float((places(scores, labels) <= among).double().mean())
 
 
 def online(

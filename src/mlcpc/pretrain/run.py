@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mlcpc import augment, data, models
-from mlcpc.classify import WEIGHTS, Trained, limited, load_network, loaders, save_network, statistics, triple
+from mlcpc.classify import WEIGHTS, Trained, curve, limited, load_network, loaders, save_network, statistics, triple
 from mlcpc.config import InputError
 from mlcpc.data import Images, Loader
 from mlcpc.loop import Show, fit
@@ -130,9 +130,8 @@ def pretrain(config: Pretraining, place: Place, show: Show | None = None, ranks:
         rows = fit(learner, views, config.plan(place), cosine(config.rate), folder, ranks, show)
         if ranks.rank == 0:
             save_network(folder / WEIGHTS, net, config.network, classes, _size(config, views.source))
-        curve = [{name: value for name, value in row.items() if name not in ("kind", "rate")} for row in rows]
         last = {name: rows[-1][name] for name in ("loss", "estimate", "ceiling", "alpha")}
-        return {**last, "knn": rows[-1].get("knn_top1"), "seconds": rows[-1]["seconds"], "curve": curve}
+        return {**last, "knn": rows[-1].get("knn_top1"), "seconds": rows[-1]["seconds"], "curve": curve(rows)}
 
     return run_once(config, "pretrain", compute, place.runs, ranks.rank == 0)
 
