@@ -25,7 +25,6 @@ from benchmarks.measure import medians, write
 from mlcpc import models
 from mlcpc.objectives import loss
 from mlcpc.plan import Progress
-from mlcpc.pretrain.encoder import features
 from mlcpc.pretrain.moco import MoCo, Settings
 from mlcpc.ranks import Ranks
 from mlcpc.scores import Scores
@@ -89,7 +88,7 @@ def losses(n: int, k: int, d: int) -> dict[str, Way]:
 
 
 def steps(network: str, n: int, settings: Settings, half: bool) -> dict[str, Way]:
-    """A whole step, and the passes that it cannot do without."""
+    """A whole step, and the passes that it cannot do without (on a GPU both are replayed recordings)."""
     net = models.build(network, 10).to(memory_format=torch.channels_last)
     moco = MoCo(net, torch.randn(2, 3, 32, 32), settings, Ranks(str(DEVICE)))
     batch = Batch(torch.randn(n, 2, 3, 32, 32, device=DEVICE), torch.zeros(n).long(), torch.arange(n, device=DEVICE))
@@ -110,9 +109,9 @@ def steps(network: str, n: int, settings: Settings, half: bool) -> dict[str, Way
         parts.train()
         with precision(half):
             with torch.no_grad():
-                parts["key_head"](features(parts["key_encoder"], batch.images[:, 1]))
-            q = parts["head"](features(parts["encoder"], batch.images[:, 0]))
-        q.backward(upstream.to(q.dtype))
+                moco.embedding["key_"](batch.images[:, 1])
+            (q,) = moco.embedding[""](batch.images[:, 0])
+        q.backward(upstream)
 
     return {"encoder and head alone": passes, "whole step": whole}
 

@@ -11,7 +11,11 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
 from mlcpc import ContrastiveLoss, Queue, contrastive_loss, models
+from mlcpc.data import Batch
+from mlcpc.plan import Progress
+from mlcpc.pretrain.moco import MoCo, Settings
 from mlcpc.queues import MemoryBank
+from mlcpc.ranks import Ranks
 from mlcpc.replay import Replay
 
 pytestmark = [
@@ -131,6 +135,32 @@ def test_a_replayed_network_learns_as_it_is_written(pieces: int) -> None:
         torch.testing.assert_close(a, b, rtol=2e-2, atol=2e-3)
 
 
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_a_replayed_moco_learns_as_it_is_written(symmetric: bool) -> None:
+    """Queries are recorded forward and backward, keys forward; the classifier behind the features stays out of it."""
+    settings = Settings(dim=16, queue=64, shuffle=False, symmetric=symmetric)
+    images = torch.randn(5, 32, 2, 3, 32, 32, device="cuda")
+    learners = []
+    for recorded in (False, True):
+        torch.manual_seed(0)
+        net = models.placed(models.build("resnet8", 10), "cuda")
+        learner = MoCo(net, torch.zeros(2, 3, 32, 32), settings, Ranks("cuda"))
+        if not recorded:
+            for replay in learner.embedding.values():
+                replay.record = lambda images: None  # type: ignore[method-assign]
+        for step, some in enumerate(images):
+            batch, at = Batch(some, torch.zeros(32), torch.arange(32, device="cuda")), Progress(0, step, 1, 5)
+            learner.optimizer.zero_grad()
+            learner.loss(batch, at)[0].backward()
+            learner.optimizer.step()
+            learner.after_step(batch, at)
+        learners.append(learner)
+    assert (learners[1].embedding[""].replay is None) == symmetric
+    assert learners[1].embedding["key_"].replay is not None
+    for a, b in zip(*(learner.parts.state_dict().values() for learner in learners), strict=True):
+        torch.testing.assert_close(a, b, rtol=2e-2, atol=5e-3)
+
+
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     cases = [(torch.float64, 1e-9), (torch.float32, 2e-4), (torch.bfloat16, 2e-2), (torch.float16, 2e-2)]
@@ -144,4 +174,6 @@ if __name__ == "__main__":
     test_modules_move_and_mixed_precision_trains()
     for pieces in (1, 2):
         test_a_replayed_network_learns_as_it_is_written(pieces)
-    print(f"{len(SOURCES) * 2 * len(cases) + 3 - failures} passed, {failures} failed")
+    for symmetric in (False, True):
+        test_a_replayed_moco_learns_as_it_is_written(symmetric)
+    print(f"{len(SOURCES) * 2 * len(cases) + 5 - failures} passed, {failures} failed")

@@ -20,13 +20,11 @@ from mlcpc.checkpoints import load_newest
 from mlcpc.config import InputError
 from mlcpc.loop import fit
 from mlcpc.plan import Plan, Progress, cosine
-from mlcpc.pretrain.curriculum import Auto, curriculum
 from mlcpc.pretrain.encoder import extract, features, inspect
 from mlcpc.pretrain.knn import hits, knn, neighbours, online
 from mlcpc.pretrain.moco import MoCo, Settings
 from mlcpc.pretrain.probe import Linear, Probe, linear_probe, summary
 from mlcpc.ranks import Ranks
-from mlcpc.schedules import Schedule
 
 HERE = Path(__file__).parent
 SMALL = Settings(alpha="5:0.4", temperature=0.2, queue=25, momentum=0.9, dim=6, hidden=7)
@@ -38,7 +36,6 @@ CASES = {
     "without own keys": replace(SMALL, own_keys=False, queue=60),
     "no shuffle": replace(SMALL, shuffle=False),
     "simclr": replace(SMALL, method="simclr", alpha="2"),
-    "auto": replace(SMALL, alpha="auto:5:0.4", alpha_per="step"),
 }
 """what must not depend on the number of ranks"""
 PLAN = Plan(epochs=4, batch=10, seed=3, precision="float64", log_every=1)
@@ -166,7 +163,7 @@ def test_two_ranks_see_one_global_batch(case: str, two_ranks: Path, tmp_path: Pa
 
 @pytest.mark.parametrize("method", ["moco", "simclr"])
 def test_resumed_it_ends_alike_bit_for_bit(method: str, tmp_path: Path) -> None:
-    settings = replace(SMALL, alpha="auto:5:2", alpha_per="step", own_keys=False, queue=70, method=method)
+    settings = replace(SMALL, alpha="5:2", alpha_per="step", own_keys=False, queue=70, method=method)
 
     class Dying(MoCo):
         def after_step(self, batch: Batch, at: Progress) -> None:
@@ -182,8 +179,6 @@ def test_resumed_it_ends_alike_bit_for_bit(method: str, tmp_path: Path) -> None:
     ends = [load_newest(tmp_path / name)["parts"] for name in ("whole", "cut")]
     assert ends[0].keys() == ends[1].keys()
     assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[0])
-    alphas = [line["alpha"] for line in whole]
-    assert alphas[-1] < alphas[0] == 5  # else the curriculum had nothing to forget
 
 
 def one_step(settings: Settings, **more: Any) -> tuple[MoCo, Tensor, dict[str, Tensor], Batch]:
@@ -312,48 +307,6 @@ def test_evaluation_is_reported_every_few_epochs(tmp_path: Path) -> None:
     lines = train(moco, tmp_path, evaluate_every=2)
     assert [("knn_top1" in line) for line in lines if line["kind"] == "epoch"] == [False, True, False, True]
     assert 0 <= lines[-1]["knn_top1"] <= lines[-1]["knn_top5"] == 1
-
-
-# The curriculum by the gap.
-
-
-def alphas(share: float, per_step: bool) -> list[float]:
-    """α in each of 8 epochs of 5 steps whose gap is this share of the ceiling."""
-    auto, found = Auto(Schedule(10, 0.1), per_step), []
-    for done in range(40):
-        at = Progress(done // 5, done % 5, 8, 5)
-        found.append(auto.alpha(at))
-        auto.after_step(torch.tensor(share * 3.0), 3.0, at, Ranks("cpu"))
-    return found[::5]
-
-
-@pytest.mark.parametrize("per_step", [False, True])
-def test_auto_falls_while_the_gap_is_small(per_step: bool) -> None:
-    assert alphas(0.6, per_step) == [10.0] * 8
-    fall = alphas(0.4, per_step)
-    assert fall[:4] == pytest.approx([10, 10**0.5, 1, 10**-0.5])
-    assert fall[4:] == pytest.approx([0.1] * 4)
-
-
-def test_auto_waits_until_the_gap_has_closed() -> None:
-    """A made-up encoder that learns: with it α falls later, and no faster than the estimate grows."""
-    auto, at, found = Auto(Schedule(10, 0.1), True), Progress(0, 0, 1, 1000), []
-    for done in range(1000):
-        alpha = auto.alpha(at)
-        most = math.log(65537 / alpha)
-        estimate = min(most, 8 * done / 1000)
-        auto.after_step(torch.tensor(most - estimate), most, at, Ranks("cpu"))
-        found.append(alpha)
-    assert found[400] == 10
-    assert found == sorted(found, reverse=True)
-    assert 0.1 < found[-1] < 1.2
-    assert 8 / math.log(65537 / found[-1]) == pytest.approx(0.5, abs=0.25)
-
-
-@pytest.mark.parametrize("alpha", ["auto:0.1:10", "auto:3"])
-def test_auto_goes_down(alpha: str) -> None:
-    with pytest.raises(InputError, match="auto goes down"):
-        curriculum(alpha, True)
 
 
 # Nearest neighbours and linear evaluation.

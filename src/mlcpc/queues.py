@@ -75,12 +75,12 @@ class Queue(nn.Module):
             ranks = Group(group, len(keys), keys.device)
             keys, ids = ranks.all_rows(keys), None if ids is None else ranks.all_rows(ids)
         keys, ids = keys[-length:], None if ids is None else ids[-length:]
-        pointer, filled = self.state.tolist()
-        places = (pointer + torch.arange(len(keys), device=self.stored.device)) % length
+        places = (self.state[0] + torch.arange(len(keys), device=self.stored.device)) % length  # never asks the device
         self.stored[places] = keys.to(self.stored)
         if ids is not None and self.stored_ids is not None:
             self.stored_ids[places] = ids.to(self.stored_ids)
-        self.state.copy_(torch.tensor([(pointer + len(keys)) % length, min(length, filled + len(keys))]))
+        self.state[0].add_(len(keys)).remainder_(length)
+        self.state[1].add_(len(keys)).clamp_(max=length)
 
 
 class MemoryBank(nn.Module):

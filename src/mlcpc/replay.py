@@ -70,7 +70,14 @@ class Replay:
 
     def _learning(self, images: Tensor) -> Callable[[Tensor], Outputs]:
         """Forward and backward passes."""
-        replay: Any = torch.cuda.make_graphed_callables(_Module(self.net, self.run), (images.clone(),))
+        quiet = getattr(torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch", None)
+        if quiet is not None:
+            quiet(False)  # sums of gradients wait for the stream that recorded them, as they must
+        replay: Any = torch.cuda.make_graphed_callables(
+            _Module(self.net, self.run),
+            (images.clone(),),
+            allow_unused_input=True,  # a classifier behind features
+        )
         return replay  # type: ignore[no-any-return]
 
     @torch.no_grad()

@@ -24,10 +24,11 @@ from mlcpc.contrastive import contrastive_loss
 from mlcpc.distributed import Group
 from mlcpc.objectives import loss, top
 from mlcpc.plan import Progress
-from mlcpc.pretrain.curriculum import curriculum
 from mlcpc.pretrain.encoder import features, follow, head, inspect
 from mlcpc.queues import Queue
 from mlcpc.ranks import Ranks
+from mlcpc.replay import Replay
+from mlcpc.schedules import parse_alpha
 from mlcpc.scores import Scores, widen
 from mlcpc.streaming import Pairs, row_lse
 
@@ -41,7 +42,7 @@ class Settings:
     objective: str = "ml_cpc"
     """ml_cpc (J) or cpc (L)"""
     alpha: str = "1"
-    """0.05; or high:low, such as 10:0.1; or auto, auto:high:low, by the gap between estimate and ceiling"""
+    """0.05; or high:low, such as 10:0.1, which falls over the training"""
     alpha_per: str = "epoch"
     """epoch, as published, or step: when α moves"""
     divide_by_alpha: bool = True
@@ -70,7 +71,7 @@ class Settings:
     def __post_init__(self) -> None:
         try:
             object.__setattr__(self, "objective", normalise(self.objective))
-            curriculum(self.alpha, self.alpha_per == "step")
+            parse_alpha(self.alpha)
         except ValueError as error:
             raise InputError(str(error)) from error
         for name, known in (("alpha_per", ("epoch", "step")), ("method", ("moco", "simclr"))):
@@ -111,15 +112,15 @@ class MoCo:
         self.settings, self.ranks, self.evaluation = settings or Settings(), ranks or Ranks("cpu"), evaluation
         encoder.to(self.ranks.device)
         width, learnt = inspect(encoder, example[:2].to(self.ranks.device))
-        self.curriculum = curriculum(self.settings.alpha, self.settings.alpha_per == "step")
+        self.alpha = parse_alpha(self.settings.alpha)
         self.parts = self._parts(encoder, width, seed).to(self.ranks.device)
         learnt += self.parts["head"].parameters()
         decay = self.settings.weight_decay
         self.optimizer: torch.optim.Optimizer = torch.optim.SGD(
             learnt, 0.1, momentum=0.9, weight_decay=decay, fused=True
         )
+        self.embedding = {which: self._embedding(which) for which in ("", "key_") if f"{which}encoder" in self.parts}
         self.fresh: list[tuple[Tensor, Tensor]] = []  # keys of this step, of all ranks, and the rows they belong to
-        self.gaps: list[tuple[Tensor, float, int]] = []  # of this step's pieces: gap, ceiling, samples
 
     def _parts(self, encoder: nn.Module, width: int, seed: int) -> nn.ModuleDict:
         s = self.settings
@@ -127,7 +128,7 @@ class MoCo:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(draws.seed_of(seed, "pretrain"))
             top_layers = head(width, s.dim, width if s.hidden < 0 else s.hidden).to(kind)
-            parts = nn.ModuleDict({"encoder": encoder, "head": top_layers, "curriculum": self.curriculum})
+            parts = nn.ModuleDict({"encoder": encoder, "head": top_layers})
             if s.method == "moco":
                 queue = Queue(s.queue, s.dim, with_ids=not s.own_keys, random_start=True)
                 parts["queue"] = queue.to(torch.promote_types(kind, torch.float32))
@@ -152,10 +153,9 @@ class MoCo:
                 "write Loader(..., views=2)"
             )
         self.parts.train()
-        alpha = self.curriculum.alpha(at)
+        alpha = self.alpha(at.fraction if self.settings.alpha_per == "step" else at.epoch / at.epochs)
         way = self._moco if self.settings.method == "moco" else self._simclr
         gap, most = way(images, batch.indices, alpha, at)
-        self.gaps.append((gap.detach(), most, len(images)))
         numbers = {"estimate": most - gap.detach(), "ceiling": gap.new_full((), most), "alpha": gap.new_full((), alpha)}
         return gap / alpha if self.settings.divide_by_alpha else gap, numbers
 
@@ -179,10 +179,20 @@ class MoCo:
         n = len(images) if group is None else Group(group, len(images), images.device).n
         return gap, ceiling(2 * n - 1, alpha)
 
-    def _embed(self, images: Tensor, which: str = "") -> Tensor:
-        """Unit vectors, in float32 or float64 whatever the products use."""
+    def _embedding(self, which: str) -> Replay:
+        """Images to unit vectors, in float32 or float64 whatever the products use."""
         encoder, top_layers = self.parts[f"{which}encoder"], self.parts[f"{which}head"]
-        return F.normalize(widen(top_layers(features(encoder, images))), dim=1)
+
+        def embed(images: Tensor) -> tuple[Tensor]:
+            return (F.normalize(widen(top_layers(features(encoder, images))), dim=1),)
+
+        return Replay(nn.ModuleList([encoder, top_layers]), embed)
+
+    def _embed(self, images: Tensor, which: str = "") -> Tensor:
+        replay = self.embedding[which]
+        if which == "" and self.settings.symmetric:  # two passes before a backward cannot share one
+            return replay.run(images)[0]
+        return replay(images)[0].clone() if which else replay(images)[0]  # keys outlive the next replay
 
     @torch.no_grad()
     def _keys(self, images: Tensor, rows: Tensor, group: Group | None, key: tuple[int, ...]) -> Tensor:
@@ -225,16 +235,13 @@ class MoCo:
             return gap, top(scores, alpha, normalise(s.objective), group)
 
     def after_step(self, batch: Any, at: Progress) -> None:
-        """The followers follow, the queue takes the keys that no query of this step saw in it, α may move."""
+        """The followers follow, the queue takes the keys that no query of this step saw in it."""
         if self.settings.method == "moco":
             for name in ("encoder", "head"):
                 follow(self.parts[f"key_{name}"], self.parts[name], self.settings.momentum)
             keys, rows = (torch.cat(parts) for parts in zip(*self.fresh, strict=True))
             self.queue.update(keys, None if self.settings.own_keys else rows)
-        samples = sum(n for _, _, n in self.gaps)
-        gap = torch.stack([gap * (n / samples) for gap, _, n in self.gaps]).sum()
-        self.curriculum.after_step(gap, self.gaps[-1][1], at, self.ranks)
-        self.fresh, self.gaps = [], []
+        self.fresh = []
 
     def evaluate(self, at: Progress) -> dict[str, float]:
         """What the caller's evaluation finds, said to all ranks."""

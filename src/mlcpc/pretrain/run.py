@@ -87,8 +87,8 @@ class Probing:
     """the run's folder; empty: an encoder with random weights, to compare with"""
     network: str = ""
     """of random weights"""
-    data: str = "cifar10"
-    """what to classify: cifar10, cifar100, fashion-mnist, digits, or folder: class folders in --data-dir"""
+    data: str = ""
+    """cifar10, cifar100, fashion-mnist, digits, or folder: class folders in --data-dir; empty: the data of the run"""
     augmented: bool = True
     """crops and flips, as published, so that the encoder runs in each epoch; --no-augmented: features are made once"""
     precision: str = "bfloat16"
@@ -102,6 +102,10 @@ class Probing:
             object.__setattr__(self, "run", str(Path(self.run)))
         if self.network:
             object.__setattr__(self, "network", models.canonical(self.network))
+        if not self.data:
+            known = Path(self.run, "config.json")
+            own = json.loads(known.read_text())["data"] if self.run and known.exists() else "cifar10"
+            object.__setattr__(self, "data", own)
 
     @property
     def name(self) -> str:
