@@ -15,7 +15,7 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-demo: setup      ## Figures 1 and 2 and a short staircase of mutual information, in demo/ (about two minutes, offline)
+demo: setup      ## Figures 1 and 2, a short staircase, claims and a report, in demo/ (about two minutes, offline)
 	$(BIN)/mlcpc demo --out demo
 
 test: setup      ## the fast suite
@@ -28,12 +28,34 @@ check: setup     ## lint, format, types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python -m reliability.audit
+
+audit: setup     ## known vulnerabilities of what is installed (says so where none can be asked for)
+	$(BIN)/python -m reliability.audit
+
+dist: setup      ## wheel and sdist in dist/: the same bytes twice, installed into empty environments and tested
+	$(BIN)/python -m reliability.dist
+
+reliability: setup  ## a fifteen-minute cut of the campaigns of kills, faults, hostile files, numbers and long use
+	$(BIN)/python -m reliability --minutes 15 --out build/reliability
+
+lowest: $(VENV)-lowest/.ready  ## the core's tests with the lowest versions that pyproject.toml allows (gigabytes of torch)
+	OMP_NUM_THREADS=1 $(VENV)-lowest/bin/pytest -q -p no:cacheprovider -m 'not slow' $(LOWEST)
+
+LOWEST := $(addprefix tests/test_,$(addsuffix .py,bounds objectives schedules exact theory contrastive queues draws \
+	checkpoints loop models data data_loader mi mi_inputs mi_command estimator cli training hostile))
+
+$(VENV)-lowest/.ready: pyproject.toml
+	$(PYTHON) -m venv $(VENV)-lowest
+	$(VENV)-lowest/bin/pip install --quiet --disable-pip-version-check uv
+	$(VENV)-lowest/bin/uv pip install --quiet --python $(VENV)-lowest/bin/python --resolution lowest-direct -e '.[dev]'
+	@touch $@
 
 bench: $(VENV)-peers/.ready  ## speed and memory against the best peers (writes results/bench; half an hour)
 	$(VENV)-peers/bin/python -m benchmarks
 
-peers: $(VENV)-peers/.ready  ## the adapters against the real packages, in an environment of their own
-	HF_HUB_OFFLINE=1 $(VENV)-peers/bin/pytest -q -p no:cacheprovider -W ignore tests/test_adapters.py
+peers: $(VENV)-peers/.ready  ## the adapters and examples with the real packages, in an environment of their own
+	HF_HUB_OFFLINE=1 $(VENV)-peers/bin/pytest -q -p no:cacheprovider -W ignore tests/test_adapters.py tests/test_examples.py
 
 bench-mi: $(VENV)-peers-mi/.ready  ## the estimator of mutual information against its peers (twenty minutes)
 	$(VENV)-peers-mi/bin/python -m benchmarks.mi_peers
@@ -50,10 +72,21 @@ $(VENV)-peers/.ready: pyproject.toml constraints.txt benchmarks/requirements-pee
 	$(VENV)-peers/bin/pip install --quiet --disable-pip-version-check --no-deps -r benchmarks/requirements-peers-nodeps.txt
 	@touch $@
 
-docs: setup      ## run every example in README and docs
-	$(BIN)/pytest -q README.md docs
+docs: $(VENV)/.docs  ## the documentation as a site, in site/ (`make test` runs its examples)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
-report: setup    ## every figure at its paper scale, under results/
-	$(BIN)/mlcpc reproduce all --scale paper --out results
+$(VENV)/.docs: $(READY)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	@touch $@
 
-.PHONY: help setup demo test test-all check bench bench-mi peers docs report
+smoke: setup     ## every figure and table at its smallest scale, in smoke/ (some minutes)
+	$(BIN)/mlcpc reproduce all --scale smoke --out smoke --runs smoke/runs
+
+readme: setup    ## the numbers in README.md and docs, from results/
+	$(BIN)/python -m benchmarks.readme
+
+report: setup    ## every figure at its paper scale and the claims, in results/; the page of all of it, in report/
+	$(BIN)/mlcpc reproduce all --out results
+	$(BIN)/mlcpc report
+
+.PHONY: help setup demo test test-all check audit dist reliability lowest bench bench-mi peers docs smoke readme report

@@ -21,7 +21,7 @@ from mlcpc.cli import main
         (["reproduce", "all", "--scale", "nope"], "scale is 'nope'"),
         (["bounds", "--m", "4", "--n", "3", "--alpha", "4"], "alpha is 4.0 but must lie"),
         (["frobnicate"], "frobnicate"),
-        ([], "reproduce, demo, bounds"),
+        ([], "reproduce, demo, "),
         (["demo", "--out", "/dev/null/x"], "/dev/null"),
     ],
 )
@@ -96,3 +96,9 @@ def test_help_names_every_flag(capsys) -> None:
     text = capsys.readouterr().out
     for flag in ("--scale", "--out", "--runs", "--bits"):
         assert flag in text
+
+
+def test_matplotlib_is_loaded_when_something_is_drawn_and_not_before() -> None:
+    code = "import sys, mlcpc.cli; mlcpc.cli.main(['reproduce']); print('matplotlib' in sys.modules)"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.splitlines()[-1] == "False"

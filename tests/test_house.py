@@ -46,7 +46,8 @@ LAYERS = [
     ],
     ["mi", "distill", "pretrain"],
     ["reproduce"],
-    ["commands", "cli", "__main__"],
+    ["report"],
+    ["doctor", "commands", "cli", "__main__"],
 ]
 RANK = {name: (layer, place) for layer, names in enumerate(LAYERS) for place, name in enumerate(names)}
 TORCH_ONLY = LAYERS[0]

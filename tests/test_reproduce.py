@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from mlcpc.bounds import ceiling, is_lower_bound
+from mlcpc.cli import main
 from mlcpc.config import to_dict
 from mlcpc.reproduce import TARGETS, reproduce
 from mlcpc.reproduce.figure3 import published
@@ -16,7 +17,7 @@ from mlcpc.runs import run_once, write_text
 TABLES = [name for name, target in TARGETS.items() if target.jobs]
 
 
-@pytest.mark.parametrize("name", [name for name in TARGETS if name not in TABLES])
+@pytest.mark.parametrize("name", [name for name, target in TARGETS.items() if not target.jobs and not target.reads])
 def test_smoke_scale_writes_pictures_numbers_and_checks(name: str, tmp_path: Path) -> None:
     target, ticks = TARGETS[name], []
     folder, checks = reproduce(target, "smoke", tmp_path / "out", tmp_path / "runs", False, ticks.append)
@@ -39,6 +40,21 @@ def test_a_table_whose_runs_are_missing_says_so(name: str, tmp_path: Path) -> No
     folder, checks = reproduce(TARGETS[name], "smoke", tmp_path, tmp_path / "runs", False, lambda _: None)
     assert not checks[0].holds
     assert json.loads((folder / "checks.json").read_text())["checks"][0]["holds"] is False
+
+
+@pytest.mark.slow
+def test_the_smoke_scale_of_every_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `make smoke` has it: real runs in processes of their own, pictures, verdicts; a second call starts none."""
+    monkeypatch.chdir(tmp_path)
+    words = ["reproduce", "all", "--scale", "smoke", "--out", "out"]
+    assert main(words) == 0
+    assert {path.parent.parent.name for path in Path("out").glob("*/smoke/checks.json")} == set(TARGETS)
+    for path in Path("out").glob("*/smoke/checks.json"):
+        assert all(check["holds"] for check in json.loads(path.read_text())["checks"]), path
+    assert "reproduced at smoke scale" in Path("out/claims/smoke/claims.md").read_text()
+    before = {path: path.stat().st_mtime_ns for path in Path("runs").rglob("*")}
+    assert main(words) == 0
+    assert {path: path.stat().st_mtime_ns for path in Path("runs").rglob("*")} == before
 
 
 def test_bits_are_nats_over_log_2(tmp_path: Path) -> None:

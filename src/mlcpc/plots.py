@@ -1,14 +1,14 @@
-"""One look for every picture; each is written as SVG and PNG."""
+"""One look for every picture; each is written as SVG and PNG. matplotlib is loaded when something is drawn."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import matplotlib as mpl
-from matplotlib.figure import Figure
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
-__all__ = ["INK", "TRUTH", "save", "shades", "style"]
+__all__ = ["INK", "TRUTH", "figure", "save", "shades", "style"]
 
 INK = "#24292f"
 TRUTH = "#111111"
@@ -18,6 +18,8 @@ _HUES = {"cpc": "Oranges", "ml_cpc": "Blues"}
 @contextmanager
 def style() -> Iterator[None]:
     """Quiet axes, readable sizes, and SVG text that stays text and does not change from run to run."""
+    import matplotlib as mpl
+
     with mpl.rc_context(
         {
             "font.size": 10,
@@ -41,13 +43,22 @@ def style() -> Iterator[None]:
         yield
 
 
+def figure(width: float, height: float) -> "Figure":
+    """An empty one of so many inches."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height))
+
+
 def shades(objective: str, count: int) -> list[Any]:
     """`count` colours of one hue, light to dark: CPC is orange, ML-CPC blue, in every picture."""
+    import matplotlib as mpl
+
     colours = mpl.colormaps[_HUES[objective]]
     return [colours(0.4 + 0.55 * i / max(1, count - 1)) for i in range(count)]
 
 
-def save(figure: Figure, folder: Path, name: str) -> list[Path]:
+def save(figure: "Figure", folder: Path, name: str) -> list[Path]:
     """`name`.svg and `name`.png."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{name}.svg", folder / f"{name}.png"]

@@ -8,6 +8,7 @@ from pathlib import Path
 import tyro
 from rich.box import SIMPLE
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from mlcpc.commands.shown import progress, quiet, refusals
@@ -89,12 +90,13 @@ class MiMatrix:
         with refusals():
             found = pairwise(self.data, self.columns, self.jobs, progress, **settings)
         paths = found.save(self.out)
-        table = Table("", *found.names, box=SIMPLE)
-        for name, values in zip(found.names, found.matrix(), strict=True):
+        names = [escape(name) for name in found.names]
+        table = Table("", *names, box=SIMPLE)
+        for name, values in zip(names, found.matrix(), strict=True):
             table.add_row(name, *("" if math.isnan(value) else f"{value:.2f}" for value in values))
         console = Console()
         console.print(f"Lower bounds, in {'bits' if self.bits else 'nats'}:")
         console.print(table)
         for path in paths:
-            console.print(f"  {path}", highlight=False, soft_wrap=True)
+            console.print(f"  {path}", highlight=False, markup=False, soft_wrap=True)
         return 0

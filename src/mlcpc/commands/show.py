@@ -146,8 +146,10 @@ def _scatter(points: torch.Tensor, labels: torch.Tensor, classes: tuple[str, ...
             mine = points[labels == i]
             panel.scatter(mine[:, 0], mine[:, 1], s=7, lw=0, color=colours(i), label=name)
         panel.set_axis_off()
-        panel.set_title(title, fontsize=9)
+        panel.set_title(title, fontsize=9, parse_math=False)  # $ in a folder's name is no formula
         if len(classes) <= 20:
-            panel.legend(loc="center left", bbox_to_anchor=(1, 0.5), markerscale=2.5, fontsize=9)
+            legend = panel.legend(loc="center left", bbox_to_anchor=(1, 0.5), markerscale=2.5, fontsize=9)
+            for text in legend.get_texts():
+                text.set_parse_math(False)
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=150)

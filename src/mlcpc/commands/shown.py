@@ -58,7 +58,7 @@ def named(config: Config, place: Place) -> Config:
 @contextlib.contextmanager
 def training_bar(title: str, shown: bool = True) -> Iterator[Callable[[Any, dict[str, float]], None]]:
     """A bar over all steps of `loop.fit`, with the numbers that matter; silent on ranks other than the first."""
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
     numbers = TextColumn("{task.fields[numbers]}")
     with Progress(
         *columns, TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), numbers, disable=not shown

@@ -52,7 +52,7 @@ def run_jobs(jobs: list[Job], device: str = "auto", slots: int = 0, engine: str 
     """All of them, with a live table; 0 when all are done, 1 when some failed."""
     devices = None if device == "auto" else [device]
     if engine not in ("local", "ray"):
-        raise InputError(f"engine is {engine!r}: write local or ray")
+        raise InputError(f"engine is {engine!r}, which is not known: write one of local, ray")
     with _live() as show:
         states = sweep(jobs, slots=slots or None, engine=engine, retries=retries, devices=devices, show=show)
     failed = [state for state in states if state.status != "done"]

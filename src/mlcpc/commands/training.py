@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from rich.console import Console
@@ -41,7 +42,7 @@ class Distill:
         title = f"{self.config.teacher} → {self.config.student}, {self.config.objective}"
 
         def work(config: Distillation, place: Place, show: Any, ranks: Ranks) -> dict[str, Any]:
-            return distill(config, place, show, ranks, say=Console().print)
+            return distill(config, place, show, ranks, say=partial(Console().print, markup=False))
 
         return run(self.config, self.place, "distill", title, work)
 
@@ -80,10 +81,10 @@ def run(config: Any, place: Place, section: str, title: str, work: Callable[...,
     if ranks.rank == 0:
         folder = run_folder(config, section, place.runs)
         console = Console()
-        console.print(f"{title}: {sentence(result)}", highlight=False)
+        console.print(f"{title}: {sentence(result)}", highlight=False, markup=False)
         for name in ("result.json", "metrics.jsonl", WEIGHTS):
             if (folder / name).exists():
-                console.print(f"  {folder / name}", highlight=False, soft_wrap=True)
+                console.print(f"  {folder / name}", highlight=False, markup=False, soft_wrap=True)
     return 0
 
 

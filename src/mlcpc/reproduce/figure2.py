@@ -3,9 +3,8 @@
 mlcpc reproduce figure2        a second on a laptop; closed form
 """
 
-from matplotlib.figure import Figure
-
 from mlcpc import plots
+from mlcpc.reproduce import figure1
 from mlcpc.reproduce.figure1 import Binary, compute
 from mlcpc.reproduce.target import Check, Drawing, Result, Scale, Target
 
@@ -20,7 +19,7 @@ def draw(result: Result, drawing: Drawing) -> list[Check]:
     }
     drawing.write_csv([row for line in lines.values() for row in line])
     with plots.style():
-        figure = Figure(figsize=(8, 3.6))
+        figure = plots.figure(8, 3.6)
         panels = figure.subplots(1, 2)
         for objective, line in lines.items():
             style = {"color": plots.shades(objective, 2)[1], "label": NAMES[objective]}
@@ -70,4 +69,5 @@ TARGET = Target(
     },
     compute=compute,
     draw=draw,
+    sample=figure1.TARGET.sample,
 )

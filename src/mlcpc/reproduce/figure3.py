@@ -15,8 +15,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+import torch
 
 from mlcpc import plots
 from mlcpc.bounds import alpha_min
@@ -33,6 +32,23 @@ _AGREES = 0.15
 def compute(config: Staircase, tick: Tick, folder: Path) -> Result:
     """Climb, with checkpoints and the full curves in `folder`."""
     return climb(config, tick, folder)
+
+
+def begun(config: Staircase, folder: Path) -> float | None:
+    """The share of its updates that an interrupted climb has done, by its checkpoints."""
+    steps = 0
+    for path in (folder / f"{critic}.pt" for critic in config.critics):
+        try:
+            steps += torch.load(path, weights_only=True, mmap=True)["step"] if path.exists() else 0
+        except Exception:  # whatever torch finds wrong with it; the run itself will say so
+            return None
+    return steps / (config.steps * len(config.levels) * len(config.critics))
+
+
+def sample(config: Staircase) -> str:
+    """What a plateau is a mean of."""
+    batches = max(2, round(config.steps * PLATEAU))
+    return f"one seed; a plateau is the mean of the last {batches} batches of {config.batch} on its stair"
 
 
 def published() -> dict[tuple[str, str, float, float], tuple[float, float]]:
@@ -56,7 +72,7 @@ def draw(result: Result, drawing: Drawing) -> list[Check]:
     drawing.write_csv(rows)
     critics = config["critics"]
     with plots.style():
-        figure = Figure(figsize=(10, 0.5 + 3.6 * len(critics)))
+        figure = plots.figure(10, 0.5 + 3.6 * len(critics))
         grid = figure.subplots(len(critics), 2, sharex=True, sharey=True, squeeze=False)
         for critic, line in zip(critics, grid, strict=True):
             for panel, objective in zip(line, ("cpc", "ml_cpc"), strict=True):
@@ -104,7 +120,7 @@ def _rows(methods: list[Result], levels: list[float]) -> list[dict[str, Any]]:
     return rows
 
 
-def _panel(panel: Axes, methods: list[Result], rows: list[dict[str, Any]], config: Result, drawing: Drawing) -> None:
+def _panel(panel: Any, methods: list[Result], rows: list[dict[str, Any]], config: Result, drawing: Drawing) -> None:
     """One critic and objective: the curves of its α, the published plateaus, the truth and log m."""
     levels, steps = config["levels"], config["steps"]
     total = steps * len(levels)
@@ -216,4 +232,6 @@ TARGET = Target(
     },
     compute=compute,
     draw=draw,
+    sample=sample,
+    begun=begun,
 )

@@ -65,6 +65,7 @@ class Target:
 
     compute is given the config, a function to tell its progress, and the run's folder, where it may keep checkpoints.
     A table has `jobs` too: the runs, each a command of its own, that must be done before; its `compute` reads them.
+    One that `reads` the results of the others is given their folder, OUT; neither of these is kept as a run.
     """
 
     name: str
@@ -73,7 +74,16 @@ class Target:
     scales: dict[str, Scale]
     compute: Callable[[Any, Tick, Path], Result]
     draw: Callable[[Result, Drawing], list[Check]]
+    sample: Callable[[Any], str]
+    """n, in words: of what a config's numbers are means"""
     jobs: Callable[[Any, Place], list[Job]] | None = None
+    begun: Callable[[Any, Path], float | None] = lambda config, folder: None
+    """the share that an interrupted run has done, in [0, 1], from its folder; None: not known"""
+    reads: bool = False
+
+    def command(self, scale: str, bits: bool = False) -> str:
+        """What a person types to get it."""
+        return f"mlcpc reproduce {self.name} --scale {scale}" + (" --bits" if bits else "")
 
 
 def reproduce(target: Target, scale: str, out: Path, runs: Path, bits: bool, tick: Tick) -> tuple[Path, list[Check]]:
@@ -83,19 +93,23 @@ def reproduce(target: Target, scale: str, out: Path, runs: Path, bits: bool, tic
     """
     config = target.scales[scale].config
     folder = run_folder(config, target.section, runs)
-    if target.jobs is None:
+    if target.jobs is None and not target.reads:
         result = run_once(config, target.section, lambda config: target.compute(config, tick, folder), runs)
     else:
-        result = {"config": to_dict(config), "environment": environment(), **target.compute(config, tick, folder)}
+        found = target.compute(config, tick, out if target.reads else folder)
+        result = {"config": to_dict(config), "environment": environment(), **found}
     drawing = Drawing(out / target.name / scale, target.name, scale, bits)
     checks = target.draw(result, drawing)
+    kept = ("config", "seconds", "environment", "computed_on", "claims")
     write_json(
         drawing.folder / "checks.json",
         {
             "target": target.name,
             "scale": scale,
+            "command": target.command(scale, bits),
+            "n": target.sample(config),
             "checks": [check._asdict() for check in checks],
-            **{key: result[key] for key in ("config", "seconds", "environment", "computed_on") if key in result},
+            **{key: result[key] for key in kept if key in result},
         },
     )
     return drawing.folder, checks
