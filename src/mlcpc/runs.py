@@ -3,19 +3,30 @@
 result.json is written last, by rename: its presence means done, and a second call reads it instead of computing.
 """
 
+import glob
 import json
 import os
 import platform
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from mlcpc.config import InputError, run_id, to_dict
 
-__all__ = ["Place", "clear_unfinished", "replacing", "run_folder", "run_once", "write_json", "write_text"]
+__all__ = [
+    "Place",
+    "alone",
+    "clear_unfinished",
+    "parse_json",
+    "replacing",
+    "run_folder",
+    "run_once",
+    "write_json",
+    "write_text",
+]
 
 Config = TypeVar("Config")
 
@@ -51,46 +62,60 @@ def run_once(
     folder = run_folder(config, section, root)
     done = folder / "result.json"
     if done.exists():
+        if first:
+            _drop_checkpoints(folder)
         return _load(done)
     if not first:
         return compute(config)
     folder.mkdir(parents=True, exist_ok=True)
-    with _alone(folder):
+    with alone(folder / ".lock", f"another process is computing this run: wait for it, or stop it ({folder})"):
+        clear_unfinished(folder)
         write_json(folder / "config.json", to_dict(config))
         started = time.perf_counter()
         result = compute(config)
         seconds = round(time.perf_counter() - started, 2)
         result = {"config": to_dict(config), "seconds": seconds, **result, "environment": environment()}
         write_json(done, result)
-        for checkpoint in folder.glob("checkpoint-*"):  # only an unfinished run needs them
-            checkpoint.unlink()
+        _drop_checkpoints(folder)
     return result
 
 
+def _drop_checkpoints(folder: Path) -> None:
+    """Only an unfinished run needs them; one that was killed right after its result still has them."""
+    for checkpoint in folder.glob("checkpoint-*"):
+        with suppress(OSError):
+            checkpoint.unlink()
+
+
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Two processes on one run would mix their checkpoints. The lock goes with the process, however it ends."""
+def alone(lock: Path, refusal: str = "") -> Iterator[None]:
+    """One process at a time; others wait, or are told the refusal. However a process ends, its lock goes with it."""
     try:
         import fcntl
     except ImportError:  # Windows: no lock
         yield
         return
-    with (folder / ".lock").open("w") as file:
+    with lock.open("w") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise InputError(f"another process is computing this run: wait for it, or stop it ({folder})") from error
+            fcntl.flock(file, fcntl.LOCK_EX | (fcntl.LOCK_NB if refusal else 0))
+        except BlockingIOError as error:
+            raise InputError(refusal) from error
         yield
 
 
 def _load(path: Path) -> dict[str, Any]:
-    try:
-        stored = json.loads(path.read_text())
-    except ValueError:
-        stored = None
+    stored = parse_json(path.read_bytes())
     if not isinstance(stored, dict) or not {"config", "seconds", "environment"} <= stored.keys():
         raise InputError(f"{path} is not a finished run's result: delete the file to compute it again")
     return stored
+
+
+def parse_json(text: bytes) -> Any:
+    """What it says; None where it is damaged, as a file that somebody is still writing."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
 
 
 def environment() -> dict[str, Any]:
@@ -124,6 +149,9 @@ def write_text(path: Path, text: str) -> None:
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary name to write to; when that went well it goes to the disk and is renamed to `path`."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*"):
+        if left.suffix[1:].isdigit() and not _runs(int(left.suffix[1:])):  # killed while it was writing
+            left.unlink(missing_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         yield temporary
@@ -132,6 +160,19 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _runs(process: int) -> bool:
+    """Whether there is such a process; where that cannot be asked without harm, yes."""
+    if os.name != "posix":
+        return True
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def clear_unfinished(folder: Path) -> None:

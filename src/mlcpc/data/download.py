@@ -1,6 +1,5 @@
 """A file from the network: whole and checked, or not there. What a lost connection leaves is taken up again."""
 
-import contextlib
 import errno
 import hashlib
 import http.client
@@ -10,10 +9,10 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 from mlcpc.config import InputError
+from mlcpc.runs import alone
 
 __all__ = ["cache_folder", "download", "md5_of"]
 
@@ -35,7 +34,7 @@ def download(url: str, md5: str, path: Path) -> Path:
     """Fetch `url` to `path` unless it is there; under a hidden name until its md5 is right."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(path):
+        with alone(path.with_name(f".{path.name}.lock")):  # one process fetches, the others find it there
             if not path.exists():
                 _fetch_and_check(url, md5, path)
     except OSError as error:
@@ -102,8 +101,8 @@ def _receive(url: str, part: Path, have: int) -> None:
     with urllib.request.urlopen(request, timeout=_PATIENCE) as answer:
         if answer.status != 206:  # the server starts anew
             have = 0
-        length = answer.headers.get("Content-Length")
-        total = have + int(length) if length else None
+        length = answer.headers.get("Content-Length", "")
+        total = have + int(length) if length.isdecimal() else None
         show = _Progress(url.rsplit("/", 1)[-1], total)
         with part.open("ab" if have else "wb") as file:
             while block := answer.read(1 << 16):
@@ -138,17 +137,3 @@ def _size(path: Path) -> int:
 
 def _part(path: Path) -> Path:
     return path.with_name(f".{path.name}.part")
-
-
-@contextlib.contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """One process fetches, the others wait and find it there."""
-    try:
-        import fcntl
-    except ImportError:  # Windows: no lock
-        yield
-        return
-    lock = path.with_name(f".{path.name}.lock")
-    with lock.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from mlcpc.mi.critics import Joint
+from mlcpc.pairs import LOG2E
 
 __all__ = ["JointPass", "estimates_and_gradients"]
 
@@ -38,12 +39,14 @@ def estimates_and_gradients(scores: Tensor, alpha: Tensor, is_cpc: Tensor) -> tu
     beta = (n - alpha) / (n - 1)
     logits = scores + beta.log()[:, None, None]
     logits.diagonal(dim1=1, dim2=2).add_((alpha / beta).log()[:, None])
-    rows = logits.logsumexp(2)
+    tops = logits.amax(2, keepdim=True)
+    share = logits.sub_(tops).mul_(LOG2E).exp2_()
+    rows = share.sum(2).log_().add_(tops[:, :, 0])
     total = rows.logsumexp(1, keepdim=True)
     positive = scores.diagonal(dim1=1, dim2=2).mean(1)
     estimate = positive - torch.where(is_cpc, rows.mean(1), total[:, 0] - math.log(n)) + math.log(n)
-    share = logits.sub_(torch.where(is_cpc[:, None], rows, total)[:, :, None]).exp_()
-    share.div_(1 + (n - 1) * is_cpc.to(share)[:, None, None])  # n softmaxes in L, one in J
+    softmax = torch.where(is_cpc[:, None], rows + math.log(n), total)  # n of them in L, one in J
+    share.mul_((tops - softmax[:, :, None]).exp_())
     share.diagonal(dim1=1, dim2=2).sub_(1 / n)
     return estimate, share
 

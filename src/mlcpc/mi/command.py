@@ -4,17 +4,20 @@ import csv
 import json
 import math
 import os
+import threading
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import combinations
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from mlcpc.config import InputError
 from mlcpc.mi.estimate import Estimate
 from mlcpc.mi.estimator import estimate_mi
 from mlcpc.mi.files import choose, read_columns
@@ -105,8 +108,8 @@ class Pairwise:
             figure = Figure(figsize=(size + 1, size))
             axes = figure.subplots()
             image = axes.imshow(self.matrix(), cmap="Blues", vmin=0)
-            axes.set_xticks(range(len(self.names)), self.names, rotation=45, ha="right")
-            axes.set_yticks(range(len(self.names)), self.names)
+            axes.set_xticks(range(len(self.names)), self.names, rotation=45, ha="right", parse_math=False)
+            axes.set_yticks(range(len(self.names)), self.names, parse_math=False)
             axes.grid(visible=False)
             figure.colorbar(image, label=f"lower bound, {next(iter(self.results.values())).unit}")
             figure.savefig(paths[2], metadata={"Date": None})
@@ -129,7 +132,8 @@ def pairwise(data: Path, only: str, jobs: int, progress: Progress, **settings: A
     pairs = list(combinations(columns, 2))
     results: dict[tuple[str, str], Estimate] = {}
     workers = min(jobs or os.cpu_count() or 1, len(pairs))
-    with progress(f"{len(pairs)} pairs") as tick, ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+    begun = ProcessPoolExecutor(workers, get_context("spawn"), initializer=_leave_with_parent)
+    with progress(f"{len(pairs)} pairs") as tick, begun as pool:
         waiting = {pool.submit(_one, {a: columns[a]}, {b: columns[b]}, settings): (a, b) for a, b in pairs}
         for done in as_completed(waiting):
             try:
@@ -137,8 +141,22 @@ def pairwise(data: Path, only: str, jobs: int, progress: Progress, **settings: A
             except (ValueError, TypeError):
                 pool.shutdown(cancel_futures=True)
                 raise
+            except BrokenProcessPool as error:
+                raise InputError("an estimate's process was killed, likely for want of memory: try --jobs 1") from error
             tick(len(results) / len(pairs))
     return Pairwise(tuple(columns), {pair: results[pair] for pair in pairs})
+
+
+def _leave_with_parent() -> None:
+    """A worker whose parent is killed would wait for work for ever."""
+
+    def watch() -> None:
+        parent = parent_process()
+        assert parent is not None
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _one(x: dict[str, Any], y: dict[str, Any], settings: dict[str, Any]) -> Estimate:

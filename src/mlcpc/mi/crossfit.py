@@ -7,12 +7,13 @@ stopping (validation rows, cut from the training side) or its temperature.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from operator import itemgetter
 
 import torch
 from torch import Tensor
 
 from mlcpc.mi.features import MODES
-from mlcpc.mi.held_out import Bent, HeldOut, read_bound, stream_blocks, stream_cut, stream_shifts
+from mlcpc.mi.held_out import Bent, HeldOut, climb, read_bound, stream_blocks, stream_cut, stream_shifts
 from mlcpc.mi.methods import SMILE_CLIP
 from mlcpc.mi.networks import Critic, Embedded
 from mlcpc.mi.prepare import (
@@ -45,6 +46,7 @@ class Fitted:
     offset: list[float]
     """log mean g over validation pairs: score − offset estimates the log density ratio"""
     held: list[HeldOut]
+    """of each block of each fold"""
     seen: list[HeldOut]
     units: list[tuple[Tensor, Tensor]]
     """per fold, held-out log density ratios of true pairs and of pairs swapped two by two: (n/2, 2) each"""
@@ -73,7 +75,7 @@ def fit(
         critic = Critic(dims, starts, joint, (64, 1) if joint else (recipe.width, recipe.embedding), generator)
         if len(starts) > recipe.folds:
             modes_tried = len(starts) // recipe.folds
-            both = Split(*(part.repeat(modes_tried, 1) for part in (split.train, split.validation, split.test)))
+            both = split.keep(list(range(recipe.folds)) * modes_tried)
             pilot = replace(recipe, steps=max(50, recipe.steps // 6))
             best = train(critic, views, both, pilot, generator, lambda done: tick(done / 4))
             runs = [max(range(k, len(starts), recipe.folds), key=lambda r: best[r]) for k in range(recipe.folds)]
@@ -98,7 +100,7 @@ def _finish(
     critic.eval()
     runs = len(split.train)
     reader = Reader(critic, recipe)
-    rows = split.test.shape[1]
+    blocks, rows = split.blocks, split.together
     seen = split.train[:, : rows if critic.residual is None else min(rows, 2000)]
     beside = split.beside
     own = reader.positives(views, split.validation)
@@ -107,7 +109,7 @@ def _finish(
         found, best = _calibrate(reader, views, split, beside, r, own[r])
         bent.append(found)
         offset.append(best.log_mean)
-    held_out = [reader(views, split.test, r, bent[r]) for r in range(runs)]
+    held_out = [reader(views, block, r, bent[r]) for block in blocks for r in range(runs)]
     trained = [reader(views, seen, r, bent[r]) for r in range(runs)]
     units, trial_units = (_units(critic, views, rows, bent, offset) for rows in (split.test, split.validation))
     return Fitted(critic, columns, bent, offset, held_out, trained, units, trial_units, split, names, recipe)
@@ -130,16 +132,18 @@ def _calibrate(
         held, other = (reader(views, rows, run, bent) for rows in (split.validation, beside))
         return min(read_bound(h, method, split.alpha(h.m))[0] for h in (held, other)), bent, held
 
-    def best(*trials: Bent) -> tuple[float, Bent, HeldOut]:
-        return max((attempt(bent) for bent in trials), key=lambda trial: trial[0])
-
     tops = [float(own.quantile(q)) for q in (1.0, 0.98, 0.9)]
-    trials = [Bent(t, min(clip, t * tops[0]), -clip) for t in TEMPERATURES]
+    trials = [climb(attempt(Bent(t, min(clip, t * tops[0]), -clip)) for t in TEMPERATURES)]
     if reader.critic.residual is None and method == "ml_cpc":
-        ceilings = (reader.cut(views, split, run, t) for t in TEMPERATURES[:5])
-        trials += [bent for bent in ceilings if bent.cap < bent.temperature * tops[0]]
-    _, bent, _ = best(*trials)
-    return best(bent, *(replace(bent, cap=min(bent.cap, bent.temperature * top)) for top in tops[1:]))[1:]
+        for t in TEMPERATURES[:5]:
+            bent = reader.cut(views, split, run, t)
+            if bent.cap >= t * tops[0]:  # nor is the ceiling in reach of flatter scores
+                break
+            trials.append(attempt(bent))
+    found = max(trials, key=itemgetter(0))
+    bent = found[1]
+    lower = [replace(bent, cap=min(bent.cap, bent.temperature * top)) for top in tops[1:]]
+    return max([found, *map(attempt, lower)], key=itemgetter(0))[1:]
 
 
 def _units(
@@ -208,7 +212,5 @@ class Reader:
         for known, scores in self._joint:
             if known is rows:
                 return scores
-        x, y = views(rows)
-        parts = [self.critic.pairs(x, y, shifts[i : i + 20]) for i in range(0, len(shifts), 20)]
-        self._joint.append((rows, torch.cat(parts, 1)))
+        self._joint.append((rows, self.critic.pairs(*views(rows), shifts)))
         return self._joint[-1][1]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-__all__ = ["MODES", "Columns", "Gaussian", "fit_columns", "fit_gaussian", "modulated", "radial", "unmixing"]
+__all__ = ["MODES", "Columns", "Gaussian", "fit_columns", "fit_gaussians", "modulated", "radial", "unmixing"]
 
 #: how a column may be brought to unit scale
 MODES = ("standard", "rank", "unmixed")
@@ -40,7 +40,10 @@ class Columns:
             x = (x - self.centre) @ self.mix
         n, columns = self.knots.shape[1], x.T.contiguous()
         below = torch.searchsorted(self.knots, columns)
-        upto = torch.searchsorted(self.knots, columns, right=True)
+        if (self.knots[:, 1:] == self.knots[:, :-1]).any():
+            upto = torch.searchsorted(self.knots, columns, right=True)
+        else:
+            upto = below + (self.knots.gather(1, below.clamp(max=n - 1)) == columns)
         share = ((below + upto).double() / 2 + 0.5) / (n + 1)
         scores: Tensor = torch.special.ndtri(share.clamp(0.5 / (n + 1), 1 - 0.5 / (n + 1)))
         return scores.T.float()
@@ -128,16 +131,23 @@ class Gaussian:
         return 2 if 1 < dim <= _RADIAL_DIMS else 0
 
 
-def fit_gaussian(x: Tensor, y: Tensor, level: int, most: int = 32) -> Gaussian:
-    """Canonical pairs of x (n, p) and y (n, q) that stand out of the noise, their correlations freed of its bias.
+def fit_gaussians(x: Tensor, y: Tensor, highest: int) -> list[Gaussian]:
+    """The fits of every level up to the highest, for columns modulated up to it: they share their second moments."""
+    n, dims = len(x), (x.shape[1] // (highest + 1), y.shape[1] // (highest + 1))
+    x, y = x.double() - x.double().mean(0), y.double() - y.double().mean(0)
+    xx, yy, xy = x.T @ x / n, y.T @ y / n, x.T @ y / n
+    sizes = [(dims[0] * (k + 1), dims[1] * (k + 1)) for k in range(highest + 1)]
+    return [_gaussian(xx[:p, :p], yy[:q, :q], xy[:p, :q], n, level) for level, (p, q) in enumerate(sizes)]
+
+
+def _gaussian(xx: Tensor, yy: Tensor, xy: Tensor, n: int, level: int, most: int = 32) -> Gaussian:
+    """Canonical pairs of n rows that stand out of the noise, their correlations freed of its bias.
 
     With a = p/n and b = q/n, noise alone reaches r² = (√(a(1−b)) + √(b(1−a)))², and a true ρ² shows itself as
     r² = (ρ²(1−a)+a)(ρ²(1−b)+b)/ρ². Pairs within 10 % of that edge are dropped, the others solved for ρ².
     """
-    n, p, q = len(x), x.shape[1], y.shape[1]
-    x, y = x.double() - x.double().mean(0), y.double() - y.double().mean(0)
-    white_x, white_y = _whitener(x.T @ x / n), _whitener(y.T @ y / n)
-    left, r, right = torch.linalg.svd(white_x @ (x.T @ y / n) @ white_y, full_matrices=False)
+    (p, q), white_x, white_y = xy.shape, _whitener(xx), _whitener(yy)
+    left, r, right = torch.linalg.svd(white_x @ xy @ white_y, full_matrices=False)
     a, b, r2 = min(p / n, 0.5), min(q / n, 0.5), r.square().clamp(max=1 - 1e-7)
     edge = (math.sqrt(a * (1 - b)) + math.sqrt(b * (1 - a))) ** 2
     square, linear = (1 - a) * (1 - b), a * (1 - b) + b * (1 - a) - r2

@@ -2,7 +2,8 @@
 
 import csv
 import difflib
-import zipfile
+import math
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
@@ -11,6 +12,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+from mlcpc.config import InputError
+from mlcpc.data.archives import check_size
 
 __all__ = ["choose", "read_columns"]
 
@@ -28,17 +32,21 @@ def read_columns(
     """
     suffix = path.suffix.lower()
     if suffix not in _OPEN:
-        raise ValueError(f"{path} ends in {suffix or 'nothing'}: give one of {', '.join(_OPEN)}")
+        raise InputError(f"{path} ends in {suffix or 'nothing'}: give one of {', '.join(_OPEN)}")
     if not path.exists():
-        raise ValueError(f"{path} does not exist")
+        raise InputError(f"{path} does not exist")
     with _OPEN[suffix](path) as (names, batches):
         if not names:
-            raise ValueError(f"{path} has no columns: a heading and one row for each pair are needed")
+            raise InputError(f"{path} has no columns: a heading and one row for each pair are needed")
+        if twice := [name for name, count in Counter(names).items() if count > 1]:
+            raise InputError(f"{path} has two columns of one name: {', '.join(map(repr, sorted(twice)))}")
+        if odd := [name for name in names if not "".join(name.split()).isprintable()]:
+            raise InputError(f"{path} has a column of the name {odd[0]!r}, which a terminal would obey: rename it")
         sample = _Sample(most, seed)
         for batch in batches(pick(names)):
             sample.add(batch)
     if not sample.seen:
-        raise ValueError(f"{path} has no rows: a heading and one row for each pair are needed")
+        raise InputError(f"{path} has no rows: a heading and one row for each pair are needed")
     columns, is_text = sample.columns, suffix in (".csv", ".tsv")
     return {k: _numbers_if_possible(v) if is_text else v for k, v in columns.items()}, sample.seen
 
@@ -48,7 +56,7 @@ def choose(names: list[str], text: str, flag: str) -> list[str]:
 
     >>> choose(["height", "weight"], "wieght", "--x")
     Traceback (most recent call last):
-    ValueError: --x names 'wieght', which is not a column: did you mean 'weight'? There are: height, weight
+    mlcpc.config.InputError: --x names 'wieght', which is not a column: did you mean 'weight'? There are: height, weight
     """
     found: list[str] = []
     for name in [text] if text in names else text.split(","):
@@ -58,7 +66,7 @@ def choose(names: list[str], text: str, flag: str) -> list[str]:
             near = difflib.get_close_matches(name, names, n=1, cutoff=0.0)
             listed = ", ".join(names[:12]) + (", …" if len(names) > 12 else "")
             hint = f"did you mean {near[0]!r}? " if near else ""
-            raise ValueError(f"{flag} names {name!r}, which is not a column: {hint}There are: {listed}")
+            raise InputError(f"{flag} names {name!r}, which is not a column: {hint}There are: {listed}")
         found += [key for key in ([name] if name in names else group) if key not in found]
     return found
 
@@ -125,13 +133,12 @@ def _open_csv(path: Path) -> Iterator[tuple[list[str], Batches]]:
                 file, delimiter="\t" if path.suffix == ".tsv" else max(",;\t", key=first.count), strict=True
             )
             header = next(reader, [])
-            if twice := sorted({name for name in header if header.count(name) > 1}):
-                raise ValueError(f"{path} has two columns of one name: {', '.join(map(repr, twice))}")
+            place = {name: i for i, name in enumerate(header)}
 
             def rows() -> Iterator[list[str]]:
                 for row in reader:
                     if row and len(row) != len(header):
-                        raise ValueError(
+                        raise InputError(
                             f"{path}, line {reader.line_num}: {len(row)} entries under {len(header)} headings; "
                             "the file may be truncated"
                         )
@@ -139,13 +146,13 @@ def _open_csv(path: Path) -> Iterator[tuple[list[str], Batches]]:
                         yield row
 
             def batches(names: list[str]) -> Iterator[dict[str, Any]]:
-                places, stream = [header.index(name) for name in names], rows()
+                places, stream = [place[name] for name in names], rows()
                 while some := list(islice(stream, _BATCH)):
                     yield {name: [row[at] for row in some] for name, at in zip(names, places, strict=True)}
 
             yield header, batches
     except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{path} is not a CSV file of text: {error}") from error
+        raise InputError(f"{path} is not a CSV file of text: {error}") from error
 
 
 def _numbers_if_possible(entries: list[str]) -> list[Any]:
@@ -164,7 +171,7 @@ def _open_parquet(path: Path) -> Iterator[tuple[list[str], Batches]]:
         import pyarrow
         import pyarrow.parquet as parquet
     except ModuleNotFoundError as missing:
-        raise ValueError("reading Parquet needs pyarrow: pip install 'mlcpc[parquet]'") from missing
+        raise InputError("reading Parquet needs pyarrow: pip install 'mlcpc[parquet]'") from missing
 
     def plain(column: Any) -> Any:
         numeric = pyarrow.types.is_integer(column.type) or pyarrow.types.is_floating(column.type)
@@ -172,16 +179,16 @@ def _open_parquet(path: Path) -> Iterator[tuple[list[str], Batches]]:
             column.cast(pyarrow.float64(), safe=False).to_numpy(zero_copy_only=False) if numeric else column.to_pylist()
         )
 
-    try:
-        with parquet.ParquetFile(path) as file:
+    def batches(names: list[str]) -> Iterator[dict[str, Any]]:
+        with _refusing(path, "a Parquet file"):
+            for batch in file.iter_batches(batch_size=_BATCH, columns=names):
+                yield {name: plain(batch.column(name)) for name in names}
 
-            def batches(names: list[str]) -> Iterator[dict[str, Any]]:
-                for batch in file.iter_batches(batch_size=_BATCH, columns=names):
-                    yield {name: plain(batch.column(name)) for name in names}
-
-            yield file.schema_arrow.names, batches
-    except (pyarrow.ArrowException, OSError) as error:
-        raise ValueError(f"{path} is not a Parquet file, or is truncated: {str(error).splitlines()[0]}") from error
+    with _refusing(path, "a Parquet file"):
+        file = parquet.ParquetFile(path)
+        names = file.schema_arrow.names
+    with file:
+        yield names, batches
 
 
 @contextmanager
@@ -189,22 +196,14 @@ def _open_numpy(path: Path) -> Iterator[tuple[list[str], Batches]]:
     """An NPY file stays on disk; of an NPZ file, the arrays that are asked for are loaded."""
     import numpy as np
 
-    suffix = path.suffix.lower()
-    try:
-        with path.open("rb") as file:
-            if not file.read(6).startswith(b"\x93NUMPY" if suffix == ".npy" else b"PK"):
-                raise ValueError("it holds something else, by its content")
-            file.seek(0)
-            if suffix == ".npy":
-                arrays = {"": np.load(path, mmap_mode="r", allow_pickle=False)}
-            else:
-                loaded = np.load(file, allow_pickle=False)
-                arrays = {name: loaded[name] for name in loaded}
-    except (ValueError, EOFError, TypeError, IndexError, zipfile.BadZipFile, OSError) as error:
-        raise ValueError(f"{path} is not an array file of numbers ({suffix}), or is truncated: {error}") from error
+    with _refusing(path, f"an array file of numbers ({path.suffix.lower()})"):
+        arrays = _arrays(path)
     columns: dict[str, Any] = {}
     for name, array in arrays.items():
-        flat = array.reshape(len(array), -1) if array.ndim else array.reshape(1, 1)
+        if not array.nbytes:  # of which a header may claim any number of rows or columns
+            continue
+        rows = len(array) if array.ndim else 1
+        flat = array.reshape(rows, math.prod(array.shape[1:]))
         if array.ndim == 1 and name:
             columns[name] = array
         else:
@@ -214,11 +213,52 @@ def _open_numpy(path: Path) -> Iterator[tuple[list[str], Batches]]:
         lengths = {name: len(columns[name]) for name in names}
         if len(set(lengths.values())) > 1:
             told = ", ".join(f"{name} {n}" for name, n in lengths.items())
-            raise ValueError(f"the columns differ in their number of rows ({told}): they must be pairs, row for row")
+            raise InputError(f"the columns differ in their number of rows ({told}): they must be pairs, row for row")
         for at in range(0, lengths[names[0]], _BATCH):
-            yield {name: np.array(columns[name][at : at + _BATCH]) for name in names}
+            yield {name: _entries(np.array(columns[name][at : at + _BATCH]), path) for name in names}
 
     yield list(columns), batches
+
+
+def _arrays(path: Path) -> dict[str, Any]:
+    """By name; "" is the one of an NPY file. No array of objects is read: that would be a pickle."""
+    import numpy as np
+
+    with path.open("rb") as file:
+        single = path.suffix.lower() == ".npy"
+        if not file.read(6).startswith(b"\x93NUMPY" if single else b"PK"):
+            raise ValueError("it holds something else, by its content")
+        if single:
+            return {"": np.load(path, mmap_mode="r", allow_pickle=False)}
+        file.seek(0)
+        with np.load(file, allow_pickle=False) as loaded:
+            check_size(sum(member.file_size for member in loaded.zip.infolist()), path.stat().st_size, path)
+            arrays = {name: loaded[name] for name in loaded}
+            if strange := [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]:
+                raise ValueError(f"{strange[0]} in it is no array")
+            return arrays
+
+
+def _entries(array: Any, path: Path) -> Any:
+    """Words as str: a damaged file may hold code points that are none."""
+    if array.dtype.kind != "U":
+        return array
+    try:
+        return array.tolist()
+    except (ValueError, SystemError) as error:
+        raise InputError(f"{path} holds text that is no Unicode: write it again") from error
+
+
+@contextmanager
+def _refusing(path: Path, kind: str) -> Iterator[None]:
+    """A reader raises whatever a damaged file makes it stumble over: one line instead."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        said = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(f"{path} is not {kind}, or is truncated: {said}") from error
 
 
 _OPEN = {

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -10,8 +11,13 @@ from torch import Tensor
 from mlcpc.bounds import alpha_min
 from mlcpc.mi.methods import ceiling_of, read
 from mlcpc.mi.networks import Embedded
+from mlcpc.pairs import LOG2E
 
-__all__ = ["Bent", "HeldOut", "read_bound", "stream_blocks", "stream_cut", "stream_shifts"]
+__all__ = ["Bent", "HeldOut", "climb", "read_bound", "stream_blocks", "stream_cut", "stream_shifts"]
+
+_Trial = TypeVar("_Trial", bound=tuple[Any, ...])
+_BLOCK = 2**18
+"""scores in memory at once"""
 
 
 @dataclass(frozen=True)
@@ -57,7 +63,7 @@ class Bent:
 
 
 def stream_blocks(e: Embedded, bent: Bent = Bent()) -> HeldOut:
-    """All pairs of a separable critic; temporary memory is one block of about 2 million scores.
+    """All pairs of a separable critic; temporary memory is one block of scores, small enough for a core's cache.
 
     >>> rows = Embedded(torch.zeros(3, 1), torch.zeros(3), torch.zeros(3, 1), torch.zeros(3))
     >>> stream_blocks(rows).row_lse.exp().round(decimals=6)
@@ -65,16 +71,19 @@ def stream_blocks(e: Embedded, bent: Bent = Bent()) -> HeldOut:
     """
     n = len(e.left)
     own, rows, columns = [], [], torch.full((n,), -torch.inf, dtype=torch.float64)
-    step = max(1, 2_000_000 // n)
+    step = max(1, _BLOCK // n)
     for i in range(0, n, step):
         part = slice(i, i + step)
-        block = torch.addmm(e.from_y.expand(len(e.left[part]), n), e.left[part], e.right.T) + e.from_x[part, None]
-        block = bent(block)
+        block = torch.addmm(e.from_y, e.left[part], e.right.T).add_(e.from_x[part, None])
+        block.mul_(bent.temperature).clamp_(bent.floor, bent.cap)
         diagonal = block[:, i:].diagonal()  # from the same product, so that rounding favours neither side
         own.append(diagonal.double())
         diagonal.fill_(-torch.inf)
-        rows.append(block.logsumexp(1).double())
-        columns = torch.logaddexp(columns, block.logsumexp(0).double())
+        tops = block.amax(1, keepdim=True)
+        block.sub_(tops).mul_(LOG2E).exp2_()  # one exponential serves rows and columns
+        rows.append((tops[:, 0] + block.sum(1).log()).double())
+        top = tops.max()
+        columns = torch.logaddexp(columns, ((tops[:, 0] - top).exp() @ block).log().add_(top).double())
     return HeldOut(torch.cat(own), torch.cat(rows), columns, n)
 
 
@@ -127,3 +136,20 @@ def read_bound(held: HeldOut, method: str = "ml_cpc", alpha: float | None = None
         each = torch.logsumexp(torch.stack([held.row_lse, held.col_lse]), 0) - math.log(held.m - 1)
         influence = held.pos - (each - log_z).exp()
     return value, influence, ceiling_of(method, held.m, alpha)
+
+
+def climb(trials: Iterable[_Trial]) -> _Trial:
+    """The best of trials that rise, then fall: the later ones are not made. A trial begins with its value.
+
+    J is concave in the temperature, scores and their cap being multiples of it, and so is the lower of two readings.
+
+    >>> climb(iter([(1.0, "hot"), (2.0, "warm"), (1.5, "cool"), (9.9, "never made")]))
+    (2.0, 'warm')
+    """
+    trials = iter(trials)
+    best = next(trials)
+    for trial in trials:
+        if not trial[0] > best[0]:
+            break
+        best = trial
+    return best

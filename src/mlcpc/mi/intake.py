@@ -1,5 +1,6 @@
 """Paired rows of numbers from what was handed in, and what a reader should be warned of."""
 
+import math
 from typing import Any
 
 import torch
@@ -120,6 +121,6 @@ def _copies(x: Tensor, y: Tensor) -> float:
         return values.double() @ torch.randn(values.shape[1], generator=generator, dtype=torch.float64)
 
     both = torch.stack([marks(x), marks(y)], 1)
-    different = len(torch.unique(both, dim=0))
+    different = len(torch.unique(both @ both.new_tensor([1.0, math.pi])))
     continuous = all(len(torch.unique(side)) > len(both) / 4 for side in both.T)
     return 1 - different / len(both) if continuous else 0.0

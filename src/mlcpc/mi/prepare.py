@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from mlcpc.mi.features import Columns, Gaussian, fit_columns, fit_gaussian, modulated, radial
-from mlcpc.mi.held_out import Bent, read_bound, stream_blocks
+from mlcpc.mi.features import Columns, Gaussian, fit_columns, fit_gaussians, modulated, radial
+from mlcpc.mi.held_out import Bent, climb, read_bound, stream_blocks
 from mlcpc.mi.networks import Critic, Embedded
 
 __all__ = [
@@ -50,8 +50,13 @@ class Recipe:
     negatives: int = 100
     """a joint critic is read on this many negatives a row (a separable one on all)"""
     held_out: int = 5000
-    """rows of a fold that are read at most"""
+    """rows of a fold that are read together at most"""
     seed: int = 0
+
+    def together(self, n: int) -> int:
+        """Of n rows, how many of a fold are read together: as many in each block, so a little fewer than `held_out`."""
+        size = n // self.folds
+        return size // max(1, math.ceil(size / self.held_out))
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,13 @@ class Split:
     train: Tensor
     validation: Tensor
     test: Tensor
+    together: int
+    """test rows that are read together: of more, blocks are"""
+
+    @property
+    def blocks(self) -> tuple[Tensor, ...]:
+        """The test rows as they are read."""
+        return self.test.tensor_split(self.test.shape[1] // self.together, 1)
 
     @property
     def beside(self) -> Tensor:
@@ -69,9 +81,8 @@ class Split:
 
     @property
     def ceiling(self) -> float:
-        """log(n(n−1)+1): what all pairs of the test rows can show at most."""
-        n = self.test.shape[1]
-        return math.log(n * (n - 1) + 1)
+        """log(n(n−1)+1): what all pairs of the n test rows that are read together can show at most."""
+        return math.log(self.together * (self.together - 1) + 1)
 
     def alpha(self, m: int) -> float:
         """The α at which m candidates weigh the positives as they will be weighed on the test rows.
@@ -82,7 +93,7 @@ class Split:
 
     def keep(self, runs: list[int]) -> "Split":
         """The same for some of the runs."""
-        return Split(self.train[runs], self.validation[runs], self.test[runs])
+        return replace(self, train=self.train[runs], validation=self.validation[runs], test=self.test[runs])
 
 
 @dataclass(frozen=True)
@@ -99,8 +110,11 @@ class Views:
         return self.x.shape[0 if self.raw[0] else 1]
 
     def __call__(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        runs = torch.arange(len(rows))[:, None]
-        x, y = (side[rows] if raw else side[runs, rows] for side, raw in zip((self.x, self.y), self.raw, strict=True))
+        flat = (rows + self.n * torch.arange(len(rows))[:, None]).flatten()
+        x, y = (
+            side[rows] if raw else side.flatten(0, 1).index_select(0, flat).view(*rows.shape, -1)
+            for side, raw in zip((self.x, self.y), self.raw, strict=True)
+        )
         return x, y
 
     def keep(self, runs: list[int]) -> "Views":
@@ -119,7 +133,7 @@ def split_rows(n: int, recipe: Recipe, generator: torch.Generator) -> Split:
         cut = min(max(20, len(rest) // 10), len(rest) // 3, 2000)
         validation.append(rest[:cut])
         train.append(rest[cut:])
-    return Split(torch.stack(train), torch.stack(validation), torch.stack(parts)[:, : recipe.held_out])
+    return Split(torch.stack(train), torch.stack(validation), torch.stack(parts), recipe.together(n))
 
 
 def prepare(x: Tensor, y: Tensor, split: Split, modes: list[str]) -> tuple[Views, list[Scales], list[Start], list[str]]:
@@ -128,14 +142,15 @@ def prepare(x: Tensor, y: Tensor, split: Split, modes: list[str]) -> tuple[Views
     columns: list[Scales] = []
     starts: list[Start] = []
     names: list[str] = []
-    folds = len(split.train)
+    folds, some = len(split.train), split.train[0, :1000]
     for mode in modes:
-        scales = [(fit_columns(x[train], mode), fit_columns(y[train], mode)) for train in split.train]
-        if mode == "unmixed" and names and all(side.mix is None for pair in scales for side in pair):
+        fits = ((fit_columns(x[train], mode), fit_columns(y[train], mode)) for train in split.train)
+        first = next(fits)  # most modes can be left out on sight of one fold
+        trial = first[0](x[some]), first[1](y[some])
+        if any(_apart(trial, (zx[some], zy[some])) < 0.05 for zx, zy in views[::folds]):
             continue
+        scales = [first, *fits]
         seen = [(of_x(x), of_y(y)) for of_x, of_y in scales]
-        if any(_apart(seen[0], known) < 0.05 for known in views[::folds]):
-            continue
         views += seen
         columns += scales
         starts += [_warm_start(*z, *rows) for z, *rows in zip(seen, split.train, split.validation, strict=True)]
@@ -156,10 +171,8 @@ def _warm_start(zx: Tensor, zy: Tensor, train: Tensor, validation: Tensor) -> St
         radii.append(torch.stack([square.mean(), square.std().clamp_min(1e-3)]))
     level = min(Gaussian.highest_level(zx.shape[1]), Gaussian.highest_level(zy.shape[1]))
     rx, ry = (radial(z, *radius) for z, radius in zip((zx, zy), radii, strict=True))
-    starts = [
-        (fit_gaussian(modulated(zx[train], rx[train], k), modulated(zy[train], ry[train], k), k), radii[0], radii[1])
-        for k in range(level + 1)
-    ]
+    fits = fit_gaussians(modulated(zx[train], rx[train], level), modulated(zy[train], ry[train], level), level)
+    starts = [(fit, radii[0], radii[1]) for fit in fits]
     if level == 0:
         return starts[0]
     trial = Critic((zx.shape[1], zy.shape[1]), starts, True, (1, 1), torch.Generator())
@@ -230,4 +243,4 @@ def embed_rows(critic: Critic, views: Views, rows: Tensor) -> Embedded:
 def _best_value(parts: list[Embedded]) -> float:
     """The highest J over the temperatures, on the part where it is lower; no score above the first part's best pair."""
     top = float(parts[0].pairs().max())
-    return max(min(read_bound(stream_blocks(e, Bent(t, t * top)))[0] for e in parts) for t in TEMPERATURES)
+    return climb((min(read_bound(stream_blocks(e, Bent(t, t * top)))[0] for e in parts),) for t in TEMPERATURES)[0]

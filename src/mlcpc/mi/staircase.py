@@ -4,6 +4,7 @@ All methods of one critic train side by side on the same batches. An interrupted
 and ends where it would have ended.
 """
 
+import io
 import math
 import time
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 
 from mlcpc.bounds import ceiling, is_lower_bound
+from mlcpc.config import InputError
 from mlcpc.mi.by_hand import JointPass, estimates_and_gradients
 from mlcpc.mi.critics import Joint, Separable
 from mlcpc.mi.tasks import correlated_gaussian, correlation
@@ -67,7 +69,7 @@ class Staircase:
             if critic not in _COST:
                 raise ValueError(f"critic is {critic!r}, which is not known: write {' or '.join(map(repr, _COST))}")
         if self.precision not in ("float32", "bfloat16"):
-            raise ValueError(f"precision is {self.precision!r}: write 'float32' or 'bfloat16'")
+            raise ValueError(f"precision is {self.precision!r}, which is not known: write one of 'float32', 'bfloat16'")
         if not 0 <= self.neglect < 0.1:
             raise ValueError(f"neglect is {self.neglect} but must lie in [0, 0.1): it is a share of the gradient")
 
@@ -126,8 +128,10 @@ class Ascent:
             "step": self.step,
             "seconds": self.seconds,
         }
+        whole = io.BytesIO()  # torch's own writer says nothing of a full disk
+        torch.save(state, whole)
         with replacing(path) as temporary:
-            torch.save(state, temporary)
+            temporary.write_bytes(whole.getbuffer())
 
     def load(self, path: Path) -> None:
         """Go on from `save`, bit for bit."""
@@ -138,7 +142,7 @@ class Ascent:
             self.generator.set_state(state["generator"])
             self.curves, self.step, self.seconds = state["curves"], state["step"], state["seconds"]
         except Exception as error:
-            raise ValueError(f"{path} cannot be resumed ({type(error).__name__}): delete it to start over") from error
+            raise InputError(f"{path} cannot be resumed ({type(error).__name__}): delete it to start over") from error
 
 
 def climb(

@@ -6,6 +6,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from mlcpc.bounds import alpha_min
+from mlcpc.mi.by_hand import estimates_and_gradients
 from mlcpc.mi.held_out import read_bound, stream_cut
 from mlcpc.mi.methods import objective
 from mlcpc.mi.networks import Critic
@@ -15,6 +17,8 @@ __all__ = ["keep", "train"]
 
 Tick = Callable[[float], None]
 _JOINT_RATE = 1e-2
+_GROUP = 8
+"""rows that a joint critic pairs with each other"""
 
 
 def train(
@@ -26,6 +30,8 @@ def train(
     top_rates = [float(group["lr"]) for group in optimizer.param_groups]
     runs, rows = split.train.shape
     batch = min(recipe.batch, rows // 2)
+    if critic.residual is not None:
+        batch -= batch % min(batch, _GROUP)
     best, kept = [-math.inf] * runs, {name: value.clone() for name, value in critic.state_dict().items()}
     order, at, stale = torch.zeros(0), rows, 0
     for step in range(recipe.steps + 1):
@@ -46,9 +52,8 @@ def train(
         scale = 0.5 * (1 + math.cos(math.pi * step / recipe.steps)) * min(1.0, (step + 1) / 20)
         for group, top in zip(optimizer.param_groups, top_rates, strict=True):
             group["lr"] = scale * top
-        value = objective(recipe.method, *_scores(critic, *views(chosen), generator))
         optimizer.zero_grad()
-        (-value.sum()).backward()  # type: ignore[no-untyped-call]
+        _backward(critic, *views(chosen), recipe.method)
         optimizer.step()
     critic.load_state_dict(kept)
     return best
@@ -85,17 +90,21 @@ def keep(critic: Critic, runs: list[int]) -> None:
         side.centre, side.spread = side.centre[runs], side.spread[runs]
 
 
-def _scores(critic: Critic, x: Tensor, y: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Positives (R, n) and negatives (R, m−1, n): all others of the batch, or a few shifts for a joint critic."""
-    n = x.shape[1]
-    if critic.residual is not None:
-        shifts = (torch.randperm(n - 1, generator=generator)[:7] + 1).tolist()
-        scores = critic.pairs(x, y, [0, *shifts])
-        return scores[:, 0], scores[:, 1:]
-    e = critic.embed(critic.x.columns(x), critic.y.columns(y))
-    square = torch.baddbmm(e.from_x[:, :, None] + e.from_y[:, None], e.left, e.right.transpose(1, 2))
-    others = square.flatten(1)[:, 1:].view(len(square), n - 1, n + 1)[..., :-1]
-    return square.diagonal(dim1=1, dim2=2), others.reshape(len(square), n, n - 1).transpose(1, 2)
+def _backward(critic: Critic, x: Tensor, y: Tensor, method: str) -> None:
+    """Gradients on one batch. A row's negatives are all others of the batch, or of its group for a joint critic."""
+    runs, n = x.shape[:2]
+    joint = critic.residual is not None
+    scores = critic.groups(critic.x.columns(x), critic.y.columns(y), min(n, _GROUP) if joint else n)
+    if not joint and method in ("ml_cpc", "cpc"):
+        alpha = scores.new_full((runs,), 1.0 if method == "cpc" else alpha_min(n, n))
+        is_cpc = torch.full((runs,), method == "cpc")
+        _, gradient = estimates_and_gradients(scores.detach()[:, 0], alpha, is_cpc)
+        torch.autograd.backward(scores, gradient[:, None])
+        return
+    size = scores.shape[-1]
+    others = scores.flatten(2)[..., 1:].view(runs, -1, size - 1, size + 1)[..., :-1].reshape(runs, n, size - 1)
+    pos = scores.diagonal(dim1=2, dim2=3).flatten(1)
+    torch.autograd.backward(-objective(method, pos, others.transpose(1, 2)).sum())
 
 
 @torch.no_grad()
