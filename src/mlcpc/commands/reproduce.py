@@ -156,10 +156,15 @@ def _table_of_rows(path: Path) -> None:
     if not rows:
         return
     same = {name: rows[0][name] for name in rows[0] if len({row[name] for row in rows}) == 1}
-    names = [name for name in rows[0] if name not in same]
-    table = Table(*(name.replace("_", " ") for name in names), box=SIMPLE)
+    rows = [{name: "" if text == "nan" else text for name, text in row.items()} for row in rows]
+    names = [name for name in rows[0] if name not in same and any(row[name] for row in rows)]
+    table = Table(box=SIMPLE, padding=(0, 1, 0, 0))
+    for name in names:
+        number = not any(row[name].strip("+-.0123456789") for row in rows)
+        width = None if number else max(len(row[name]) for row in rows)
+        table.add_column(name.replace("_", " "), overflow="fold", justify="right" if number else "left", min_width=width)
     for row in rows:
-        table.add_row(*("" if row[name] == "nan" else row[name] for name in names))
+        table.add_row(*(row[name] for name in names))
     console = Console()
     console.print("Top-1 in %, the paper's (its data and budget) beside ours; " + ", ".join(same.values()) + ":")
     console.print(table)

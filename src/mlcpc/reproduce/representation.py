@@ -130,10 +130,20 @@ def name_of(objective: str, alpha: str) -> str:
     return label(objective, f"{alpha}:{alpha}" if constant else alpha)
 
 
+def _percent(share: float) -> float:
+    return round(100 * share, 2)
+
+
 def table(result: Result) -> list[dict[str, Any]]:
     """A row an objective, data set and budget, in percent; random weights first."""
     rows = [
-        {"data": data, "objective": "random weights", "ours": 100 * r["top1"], "knn": 100 * r["knn_top1"], "seeds": 1}
+        {
+            "data": data,
+            "objective": "random weights",
+            "ours": _percent(r["top1"]),
+            "knn": _percent(r["knn_top1"]),
+            "seeds": 1,
+        }
         for data, r in result["random"].items()
     ]
     paper, paper5 = published(), published("top5")
