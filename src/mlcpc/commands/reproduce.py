@@ -160,9 +160,9 @@ def _table_of_rows(path: Path) -> None:
     names = [name for name in rows[0] if name not in same and any(row[name] for row in rows)]
     table = Table(box=SIMPLE, padding=(0, 1, 0, 0))
     for name in names:
+        width = max(len(word) for word in [*name.split("_"), *(row[name] for row in rows)])
         number = not any(row[name].strip("+-.0123456789") for row in rows)
-        width = None if number else max(len(row[name]) for row in rows)
-        table.add_column(name.replace("_", " "), overflow="fold", justify="right" if number else "left", min_width=width)
+        table.add_column(name.replace("_", " "), width=width, justify="right" if number else "left")
     for row in rows:
         table.add_row(*(row[name] for name in names))
     console = Console()
