@@ -40,15 +40,20 @@ reliability: setup  ## a fifteen-minute cut of the campaigns of kills, faults, h
 	$(BIN)/python -m reliability --minutes 15 --out build/reliability
 
 lowest: $(VENV)-lowest/.ready  ## the core's tests with the lowest versions that pyproject.toml allows (gigabytes of torch)
-	OMP_NUM_THREADS=1 $(VENV)-lowest/bin/pytest -q -p no:cacheprovider -m 'not slow' $(LOWEST)
+	OMP_NUM_THREADS=1 $(VENV)-lowest/bin/pytest -q -p no:cacheprovider -W ignore -m 'not slow' $(CORE)
 
-LOWEST := $(addprefix tests/test_,$(addsuffix .py,bounds objectives schedules exact theory contrastive queues draws \
+newest: $(VENV)-newest/.ready  ## the same with the newest there are
+	OMP_NUM_THREADS=1 $(VENV)-newest/bin/pytest -q -p no:cacheprovider -W ignore -m 'not slow' $(CORE)
+
+CORE := $(addprefix tests/test_,$(addsuffix .py,bounds objectives schedules exact theory contrastive queues draws \
 	checkpoints loop models data data_loader mi mi_inputs mi_command estimator cli training hostile))
+WHICH_lowest := lowest-direct
+WHICH_newest := highest
 
-$(VENV)-lowest/.ready: pyproject.toml
-	$(PYTHON) -m venv $(VENV)-lowest
-	$(VENV)-lowest/bin/pip install --quiet --disable-pip-version-check uv
-	$(VENV)-lowest/bin/uv pip install --quiet --python $(VENV)-lowest/bin/python --resolution lowest-direct -e '.[dev]'
+$(VENV)-lowest/.ready $(VENV)-newest/.ready: $(VENV)-%/.ready: pyproject.toml
+	$(PYTHON) -m venv $(VENV)-$*
+	$(VENV)-$*/bin/pip install --quiet --disable-pip-version-check uv
+	$(VENV)-$*/bin/uv pip install --quiet --python $(VENV)-$*/bin/python --resolution $(WHICH_$*) -e '.[dev]'
 	@touch $@
 
 bench: $(VENV)-peers/.ready  ## speed and memory against the best peers (writes results/bench; half an hour)
@@ -89,4 +94,4 @@ report: setup    ## every figure at its paper scale and the claims, in results/;
 	$(BIN)/mlcpc reproduce all --out results
 	$(BIN)/mlcpc report
 
-.PHONY: help setup demo test test-all check audit dist reliability lowest bench bench-mi peers docs smoke readme report
+.PHONY: help setup demo test test-all check audit dist reliability lowest newest bench bench-mi peers docs smoke readme report

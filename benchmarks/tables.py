@@ -104,6 +104,38 @@ def small_batches() -> str:
     return table(["", *METHODS], body)
 
 
+def small_batch_found() -> str:
+    """How many of ML-CPC's differences to CPC are told from nothing."""
+    found = rows("small_batch")
+    cells = {(row["task"], int(row["batch"]), row["method"]) for row in found if row["method"].startswith("ML")}
+    differences = [paired(found, *cell)[1:] for cell in cells]
+    better = sum(gain > half for gain, half in differences)
+    worse = sum(gain < -half for gain, half in differences)
+    return f"of {len(cells)} differences to CPC, {better} is above zero by its 95 % interval and {worse} below"
+
+
+def small_batch_settings() -> str:
+    """What temperature and method move, on validation rows, each at the best of the rest; the mean over batch sizes."""
+    found = rows("small_batch_tuning")
+
+    def moved(task: str, setting: str, fixed: str) -> float:
+        best: dict[tuple[str, str], dict[str, float]] = {}
+        for row in (row for row in found if row["task"] == task):
+            cell = best.setdefault((row["batch"], row[fixed] if fixed else ""), {})
+            cell[row[setting]] = max(cell.get(row[setting], 0.0), float(row["valid"]))
+        return statistics.mean(max(cell.values()) - min(cell.values()) for cell in best.values())
+
+    tasks = list(dict.fromkeys(row["task"] for row in found))
+    return table(
+        ["on average, the score moves with", *tasks],
+        [
+            ["the temperature, 0.05 to 0.2", *(f"{moved(task, 'temperature', 'method'):.3f}" for task in tasks)],
+            ["the rate, a factor of 4", *(f"{moved(task, 'rate', 'method'):.3f}" for task in tasks)],
+            ["objective and α", *(f"{moved(task, 'method', ''):.3f}" for task in tasks)],
+        ],
+    )
+
+
 def stopwatch() -> str:
     """Seconds of each page, and what was typed."""
     found = rows("stopwatch")
@@ -112,11 +144,11 @@ def stopwatch() -> str:
     body = []
     for page in dict.fromkeys(row["page"] for row in found):
         here = [row for row in found if row["page"] == page]
-        minutes, seconds = divmod(round(sum(float(row["seconds"]) for row in here)), 60)
-        longest = max(here, key=lambda row: float(row["seconds"]))
-        what = f"{' '.join(longest['command'].split()[:2])}, {float(longest['seconds']):.0f} s"
-        body.append([names[page], str(len(here)), f"{minutes}:{seconds:02}", what])
-    return table(["", "steps", "minutes", "the longest of them"], body)
+        times = [sum(float(row[kind]) for row in here) for kind in ("processor_seconds", "seconds")]
+        longest = max(here, key=lambda row: float(row["processor_seconds"]))
+        what = f"{' '.join(longest['command'].split()[:2])}, {float(longest['processor_seconds']):.0f} s"
+        body.append([names[page], str(len(here)), *(f"{time // 60:.0f}:{time % 60:02.0f}" for time in times), what])
+    return table(["", "steps", "processor", "passed", "the longest of them"], body)
 
 
 def start(page: str, **words: str) -> str:
@@ -136,6 +168,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "losses-queue": losses_queue,
     "mi-tasks": mi_tasks,
     "small-batches": small_batches,
+    "small-batch-found": small_batch_found,
+    "small-batch-settings": small_batch_settings,
     "stopwatch": stopwatch,
     "start-distil": lambda: start("distil", alone="train", **{"ML-CPC": "ml-cpc", "KD": "kd"}),
     "start-pretrain": lambda: start("pretrain", learnt_features="probe --run", random_weights="probe --network"),

@@ -371,7 +371,7 @@ def test_parts_of_a_batch_draw_as_the_whole() -> None:
         ({"negatives": "most"}, "negatives is 'most': write a number, say 16384, or 'all'"),
         ({"labels": torch.ones(9, dtype=torch.long)}, "all samples are of one class"),
         ({"labels": torch.ones(9, 2, dtype=torch.long)}, r"labels have shape \(9, 2\)"),
-        ({"objective": "nce"}, "objective is 'nce': write one of crd, cpc, ml_cpc"),
+        ({"objective": "nce"}, "objective is 'nce', which is not known: write one of crd, cpc, ml_cpc"),
         ({"alpha": "20:0.1"}, "alpha is 20 but must lie strictly between 0 and m = 13"),
         ({"temperature": 0.0}, "temperature is 0.0"),
     ],

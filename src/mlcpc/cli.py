@@ -133,4 +133,5 @@ def _sentence(box: str) -> str:
 
 
 def _help(text: str) -> str:
-    return (re.findall(r"(mlcpc(?: [\w-]+)*? --help)", text) or ["mlcpc --help"])[-1]
+    commands: list[str] = re.findall(r"(mlcpc(?: [\w-]+)*? --help)", text)
+    return (commands or ["mlcpc --help"])[-1]

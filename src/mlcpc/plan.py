@@ -93,7 +93,9 @@ class Plan:
             if getattr(self, name) < 1:
                 raise InputError(f"{name} is {getattr(self, name)} but must be 1 or more")
         if self.precision not in PRECISIONS:
-            raise InputError(f"precision is {self.precision!r}: write one of {', '.join(PRECISIONS)}")
+            raise InputError(
+                f"precision is {self.precision!r}, which is not known: write one of {', '.join(PRECISIONS)}"
+            )
 
     def steps(self, samples: int, ranks: int = 1) -> int:
         """In an epoch. A last batch with fewer samples than pieces cannot be shared out and is left out."""

@@ -66,5 +66,5 @@ def parse_alpha(alpha: Alpha) -> Callable[[float], float]:
     except ValueError:
         ends = []
     if not 1 <= len(ends) <= 2:
-        raise ValueError(f"alpha is {alpha!r}, which is neither a number nor high:low. Write 0.05 or 10:0.1")
+        raise ValueError(f"alpha is {alpha!r}, which is neither a number nor high:low: write 0.05 or 10:0.1")
     return Schedule(ends[0], ends[-1])

@@ -61,7 +61,7 @@ class Augment:
 
     def __post_init__(self) -> None:
         if self.crop != "none" and self.crop not in _CROPS:
-            raise InputError(f"crop is {self.crop!r}: write one of none, {', '.join(_CROPS)}")
+            raise InputError(f"crop is {self.crop!r}, which is not known: write one of none, {', '.join(_CROPS)}")
         if self.crop != "none" and self.size < 1:
             raise InputError(f"size is {self.size}, but a crop needs the side of what it cuts out, such as 32")
 

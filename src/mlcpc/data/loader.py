@@ -61,7 +61,7 @@ class Loader:
         if views < 1 or workers < 0:
             raise InputError(f"views is {views} and workers {workers}: write 1 or more, and 0 or more")
         if broken not in ("skip", "error"):
-            raise InputError(f"broken is {broken!r}: write skip or error")
+            raise InputError(f"broken is {broken!r}, which is not known: write one of skip, error")
         if isinstance(source, Files):
             _must_cut_to_one_size(augment, source.name)
         self.source, self.augment, self.views, self.workers, self.broken = source, augment, views, workers, broken

@@ -164,7 +164,9 @@ class Contrast(nn.Module):
 
     def _check(self) -> None:
         if self.objective not in OBJECTIVES:
-            raise InputError(f"objective is {self.objective!r}: write one of {', '.join(OBJECTIVES)}")
+            raise InputError(
+                f"objective is {self.objective!r}, which is not known: write one of {', '.join(OBJECTIVES)}"
+            )
         if not 0 < self.temperature < math.inf:
             raise InputError(f"temperature is {self.temperature} but must be a positive number: write, say, 0.07")
         self.others.check(self.fewest)

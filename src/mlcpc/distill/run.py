@@ -212,4 +212,6 @@ def _known(objective: str) -> str:
     try:
         return normalise(objective)
     except ValueError as error:
-        raise InputError(f"objective is {objective!r}: write one of {', '.join(METHODS)}") from error
+        raise InputError(
+            f"objective is {objective!r}, which is not known: write one of {', '.join(METHODS)}"
+        ) from error

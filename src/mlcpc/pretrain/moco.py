@@ -76,7 +76,9 @@ class Settings:
             raise InputError(str(error)) from error
         for name, known in (("alpha_per", ("epoch", "step")), ("method", ("moco", "simclr"))):
             if getattr(self, name) not in known:
-                raise InputError(f"{name} is {getattr(self, name)!r}: write {' or '.join(known)}")
+                raise InputError(
+                    f"{name} is {getattr(self, name)!r}, which is not known: write one of {', '.join(known)}"
+                )
         for name in ("temperature", "queue", "dim"):
             if not getattr(self, name) > 0:
                 raise InputError(f"{name} is {getattr(self, name)} but must be positive")

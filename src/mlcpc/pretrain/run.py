@@ -214,7 +214,7 @@ def _views(config: Pretraining, place: Place, device: torch.device) -> tuple[Loa
     kind = config.augmentation if config.augmentation != "auto" else "moco-v2" if photographs else "cifar"
     recipes = {"cifar": augment.moco_cifar, "moco-v2": augment.moco_v2}
     if kind not in recipes:
-        raise InputError(f"augmentation is {kind!r}: write auto, {' or '.join(recipes)}")
+        raise InputError(f"augmentation is {kind!r}, which is not known: write one of auto, {', '.join(recipes)}")
     mean, std = map(triple, data.STATISTICS["imagenet"]) if isinstance(learn, data.Files) else statistics(learn)
     learn = limited(learn, config.limit)
     two = Loader(learn, recipes[kind](mean, std, _size(config, learn)), views=2)
