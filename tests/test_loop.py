@@ -181,7 +181,7 @@ def test_shares_of_a_batch_and_their_weights() -> None:
     [
         ({"epochs": 0}, "epochs is 0"),
         ({"batch": 0}, "batch is 0"),
-        ({"precision": "float16"}, "precision is 'float16': write one of float64, float32, bfloat16"),
+        ({"precision": "float16"}, "precision is 'float16', which is not known: write one of float64, float32"),
         ({"accumulate": 0}, "accumulate is 0"),
         ({"batch": 50, "drop_last": True}, "22 samples in batches of 50 make 0 steps"),
         ({"batch": 2, "accumulate": 3}, "smaller"),

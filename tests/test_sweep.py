@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,16 @@ import pytest
 import torch
 
 from mlcpc.config import InputError
-from mlcpc.runs import _alone
+from mlcpc.runs import run_once
 from mlcpc.sweep import Job, State, child, cluster, local, schedule, sweep, table, time_left
 from mlcpc.sweep.child import Ending
 from mlcpc.sweep.jobs import look
+
+
+@dataclass(frozen=True)
+class Settings:
+    epochs: int = 1
+
 
 #: A job: `python job.py FOLDER WHAT`, where WHAT lists what its first, second, ... attempt does; the last one stays.
 SCRIPT = """
@@ -346,8 +353,9 @@ def test_a_run_whose_guard_is_killed_leaves_too_and_goes_on(make: Any, tmp_path:
 
 
 def test_busy_is_what_a_locked_run_says(tmp_path: Path) -> None:
-    with _alone(tmp_path), pytest.raises(InputError) as said, _alone(tmp_path):
-        pass
+    config = Settings()
+    with pytest.raises(InputError) as said:
+        run_once(config, "x", lambda config: run_once(config, "x", lambda config: {}, tmp_path), tmp_path)
     assert child.judge(2, f"mlcpc: {said.value}", f"mlcpc: {said.value}").kind == "busy"
 
 

@@ -24,6 +24,12 @@ TINY = ["--data", "digits", "--epochs", "1", "--limit", "128"]
 CIFAR = Path(__file__).parents[2] / "shared" / "data" / "cifar-10-batches-bin"
 
 
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is not told where to, goes below the working directory."""
+    monkeypatch.chdir(tmp_path)
+
+
 def run(*words: str) -> int:
     try:
         return main(list(words))

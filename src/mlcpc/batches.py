@@ -18,6 +18,7 @@ __all__ = ["Batch", "Each", "Engine", "Indexed", "Layout", "Shared", "assemble",
 
 Layout = Literal["one-way", "symmetric", "two-view"]
 Engine = Literal["tiled", "dense"]
+_LAYOUTS, _ENGINES = get_args(Layout), get_args(Engine)  # older compilers cannot look into a type
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,9 +232,9 @@ def check_integers(name: str, x: Tensor | None, device: torch.device | None = No
 
 def check_choices(layout: str, engine: str) -> None:
     """One of the known layouts and engines."""
-    if layout not in get_args(Layout):
+    if layout not in _LAYOUTS:
         raise ValueError(f"layout is {layout!r}, which is not known: write 'one-way', 'symmetric' or 'two-view'")
-    if engine not in get_args(Engine):
+    if engine not in _ENGINES:
         raise ValueError(f"engine is {engine!r}, which is not known: write 'tiled' or 'dense'")
 
 

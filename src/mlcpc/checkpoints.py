@@ -32,12 +32,16 @@ def save(path: Path, tree: Any) -> None:
     ...     load(Path(folder) / "x")
     {'w': tensor([1., 1.]), 'step': 3}
     """
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     tensors: dict[str, Tensor] = {}
     text = json.dumps(_encode(tree, tensors))
     with replacing(path) as temporary:
-        save_file(tensors, temporary, {"tree": text, "crc32": str(_checksum(text, tensors))})
+        try:
+            save_file(tensors, temporary, {"tree": text, "crc32": str(_checksum(text, tensors))})
+        except SafetensorError as error:  # a full disk, mostly
+            raise OSError(f"{path} cannot be written: {error}") from error
 
 
 def load(path: Path, device: torch.device | str = "cpu") -> Any:

@@ -241,6 +241,10 @@ def load_network(path: Path) -> Trained:
     stored = checkpoints.load(path)
     if not isinstance(stored, dict) or not {"network", "classes", "state"} <= stored.keys():
         raise InputError(f"{path} holds no trained network: give the {WEIGHTS} of a finished `mlcpc train` run")
-    net = models.build(stored["network"], len(stored["classes"]))
-    net.load_state_dict(stored["state"])
+    try:
+        net = models.build(stored["network"], len(stored["classes"]))
+        net.load_state_dict(stored["state"])
+    except (TypeError, ValueError, AttributeError, RuntimeError) as error:
+        said = " ".join(str(error).split())
+        raise InputError(f"{path} holds weights that do not fit the network they name: {said}") from error
     return Trained(net, stored["network"], tuple(stored["classes"]), stored.get("size", 32))

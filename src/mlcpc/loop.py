@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from mlcpc import draws
 from mlcpc.checkpoints import finite, load_newest, restore_optimizer, save_newest
+from mlcpc.config import InputError
 from mlcpc.metrics import Metrics
 from mlcpc.plan import Plan, Progress, Rate
 from mlcpc.ranks import Ranks
@@ -218,13 +219,24 @@ class _Run:
             clear_unfinished(self.folder)
         state = load_newest(self.folder, self.ranks.device)
         if state is not None:
-            self.done, self.seconds = state["done"], state["seconds"]
-            self.learner.parts.load_state_dict(state["parts"])
-            restore_optimizer(self.learner.optimizer, state["optimizer"])
-            self.sums, self.totals, self.count = state["sums"], state["totals"], state["count"]
-            self.first_loss = state["first_loss"]
+            try:
+                self.take(state)
+            except (KeyError, TypeError, ValueError, RuntimeError) as error:
+                said = " ".join(str(error).split())[:300]
+                raise InputError(
+                    f"the checkpoints in {self.folder} are another run's, or another version's ({said}): "
+                    "delete them to start over"
+                ) from error
         self.ranks.same(self.learner.parts.state_dict().values())
         self.metrics.forget_after(self.done)
+
+    def take(self, state: dict[str, Any]) -> None:
+        """Be where a checkpoint was written."""
+        self.done, self.seconds = state["done"], state["seconds"]
+        self.learner.parts.load_state_dict(state["parts"])
+        restore_optimizer(self.learner.optimizer, state["optimizer"])
+        self.sums, self.totals, self.count = state["sums"], state["totals"], state["count"]
+        self.first_loss = state["first_loss"]
 
 
 class _Flag:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from mlcpc.config import InputError
-from mlcpc.runs import write_text
+from mlcpc.runs import parse_json, write_text
 
 __all__ = ["Metrics"]
 
@@ -25,7 +25,10 @@ class Metrics:
             self.board = SummaryWriter(str(folder / "tensorboard"))
 
     def rows(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.path.read_text().splitlines()] if self.path.exists() else []
+        """Those that are whole."""
+        lines = self.path.read_bytes().splitlines() if self.path.exists() else []
+        rows = map(parse_json, lines)
+        return [row for row in rows if isinstance(row, dict) and "kind" in row and isinstance(row.get("step"), int)]
 
     def epochs(self) -> list[dict[str, Any]]:
         """The lines at the ends of epochs; none on a rank that does not write."""
@@ -46,12 +49,4 @@ class Metrics:
         """A resumed run writes the lines after its checkpoint again; the last one may be half a line."""
         if not self.writes or not self.path.exists():
             return
-        kept = []
-        for line in self.path.read_text().splitlines():
-            try:
-                known = json.loads(line)["step"] <= step
-            except (ValueError, KeyError):
-                known = False
-            if known:
-                kept.append(line + "\n")
-        write_text(self.path, "".join(kept))
+        write_text(self.path, "".join(json.dumps(row) + "\n" for row in self.rows() if row["step"] <= step))

@@ -1,7 +1,8 @@
 """The processes of a run: one, or those that torchrun started."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -11,10 +12,14 @@ from torch import Tensor
 
 from mlcpc.config import InputError
 
-__all__ = ["Ranks"]
+__all__ = ["LostRankError", "Ranks"]
 
 _PATIENCE = timedelta(minutes=10)
 """how long a rank waits for the others before it stops with an error"""
+
+
+class LostRankError(RuntimeError):
+    """Another process of this run has died, or does not answer."""
 
 
 class Ranks:
@@ -43,14 +48,32 @@ class Ranks:
             torch.cuda.set_device(self.device)
         if self.size > 1:
             gpu = self.device.type == "cuda"
-            dist.init_process_group(
-                "nccl" if gpu else "gloo", timeout=_PATIENCE, device_id=self.device if gpu else None
-            )
+            with self._in_words():
+                dist.init_process_group(
+                    "nccl" if gpu else "gloo", timeout=_PATIENCE, device_id=self.device if gpu else None
+                )
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self.size > 1:
             dist.destroy_process_group()
+            with self._in_words():
+                if error is not None:
+                    raise error
+
+    @contextmanager
+    def _in_words(self) -> Iterator[None]:
+        """What a backend says of a rank that is gone takes a page; a line instead."""
+        try:
+            yield
+        except RuntimeError as error:
+            if not isinstance(error, dist.DistError) and "gloo" not in str(error):
+                raise
+            raise LostRankError(
+                f"rank {self.rank} of {self.size} stops: another rank has died, or has not answered for "
+                f"{_PATIENCE.total_seconds():.0f} s; its own output says why. Start the run again: it goes on from its "
+                "last checkpoint"
+            ) from error
 
     @property
     def group(self) -> Any:

@@ -97,7 +97,7 @@ class Cluster:
             except self.ray.exceptions.RayError as error:
                 item = self.mishap(error)
             if not isinstance(item, Ending):  # it runs
-                state.status, state.worker, state.started = "running", item, time.time()
+                state.status, state.worker, state.started = "running", item, time.monotonic()
                 continue
             if item.kind == "memory":
                 self.spread(needs)

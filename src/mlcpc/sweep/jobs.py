@@ -1,6 +1,5 @@
 """What there is to do, how far it is, and what its folder tells about it."""
 
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mlcpc.config import InputError
+from mlcpc.runs import parse_json
 
 __all__ = ["Job", "State", "check", "last_line", "look"]
 
@@ -46,7 +46,7 @@ class State:
     attempts: int = 0
     """how often it was started by this sweep"""
     started: float | None = None
-    """time.time() of the newest attempt"""
+    """time.monotonic() of the newest attempt"""
     seconds: float = 0.0
     """of the newest attempt; of a finished job: of the whole run, where its result tells"""
     progress: float | None = None
@@ -94,7 +94,7 @@ def look(state: State) -> None:
         done, seconds = (row["epoch"] + (row["kind"] == "epoch")) / epochs, row["seconds"]
         state.progress = min(1.0, max(0.0, done))
         state.left = seconds * (1 - done) / done if done > 0 else None
-    except (KeyError, TypeError, ZeroDivisionError):
+    except (KeyError, TypeError, ZeroDivisionError, OverflowError):
         state.progress = state.left = None
 
 
@@ -113,17 +113,13 @@ def last_line(path: Path, start: int = 0) -> tuple[str, str]:
 
 def _newest_row(path: Path) -> Any:
     """The last whole line of metrics.jsonl; the very last may still be in the writing."""
-    for line in reversed(last_line(path)[1].splitlines()):
-        try:
-            return json.loads(line)
-        except ValueError:
-            continue
-    return None
+    rows = (parse_json(line.encode()) for line in reversed(last_line(path)[1].splitlines()))
+    return next((row for row in rows if row is not None), None)
 
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text())
-    except (OSError, ValueError):
+        content = parse_json(path.read_bytes())
+    except OSError:
         return {}
     return content if isinstance(content, dict) else {}

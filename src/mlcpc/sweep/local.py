@@ -40,7 +40,7 @@ class Local:
         environment = {"CUDA_VISIBLE_DEVICES": self.devices[device]}
         if "OMP_NUM_THREADS" not in os.environ:
             environment["OMP_NUM_THREADS"] = str(max(1, cores() // self.slots))
-        state.status, state.worker, state.started = "running", device, time.time()
+        state.status, state.worker, state.started = "running", device, time.monotonic()
         self.running.append((state, Child(state.job, state.attempts, device, environment), device, self.slots))
 
     def news(self) -> list[tuple[State, Ending]]:

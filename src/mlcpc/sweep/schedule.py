@@ -169,7 +169,7 @@ class _Work:
         """Done, failed for good, or once more."""
         name = state.job.name
         self.given.discard(name)
-        state.seconds = time.time() - (state.started or time.time())
+        state.seconds = time.monotonic() - (state.started or time.monotonic())
         state.status, state.message, state.worker = "waiting", ending.message, ""
         if ending.kind == "done":
             state.status = "done"
@@ -188,7 +188,7 @@ class _Work:
     def look(self) -> None:
         for state in self.states:
             if state.status == "running":
-                state.seconds = time.time() - (state.started or time.time())
+                state.seconds = time.monotonic() - (state.started or time.monotonic())
                 look(state)
         self.show(self.states)
 

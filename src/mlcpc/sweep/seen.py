@@ -4,7 +4,6 @@ Nothing is written or locked, so a run does not notice; of metrics only the end 
 hundreds are looked at in a moment.
 """
 
-import json
 import os
 import re
 import time
@@ -13,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mlcpc.runs import parse_json
 from mlcpc.sweep.jobs import last_line
 
 __all__ = ["Glance", "Seen", "held_locks"]
@@ -147,10 +147,10 @@ def _newest(path: Path) -> tuple[float | None, dict[str, float]]:
     for line in reversed(_tail(path).splitlines()):
         if epoch is not None and not any(f'"{name}"' in line for name in ACCURACY):
             continue
+        row = parse_json(line.encode())
         try:
-            row = json.loads(line)
             done = float(row["epoch"] + (row["kind"] == "epoch"))
-        except (ValueError, LookupError, TypeError):
+        except (ValueError, LookupError, TypeError, OverflowError):
             continue
         names = ACCURACY if epoch is not None else ("loss", "estimate", "ceiling", "alpha", *ACCURACY)
         numbers |= {name: row[name] for name in names if isinstance(row.get(name), int | float)}
@@ -177,8 +177,8 @@ def _failure(path: Path) -> str:
 
 def _read(path: Path) -> Any:
     try:
-        return json.loads(path.read_text())
-    except (OSError, ValueError):
+        return parse_json(path.read_bytes())
+    except OSError:
         return None
 
 
