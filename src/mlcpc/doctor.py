@@ -94,6 +94,9 @@ def _processor() -> Iterator[Finding]:
         yield Finding("threads", f"{threads} on {cores} cores", "warning", advice)
     elif threads < cores:
         yield Finding("threads", f"{threads} on {cores} cores", "note", "unset OMP_NUM_THREADS to use them all")
+    elif threads > 1 and os.environ.get("OMP_WAIT_POLICY", "").upper() != "PASSIVE":
+        advice = "where others use them too, set OMP_WAIT_POLICY=PASSIVE: threads that spin may take ten times as long"
+        yield Finding("threads", f"{threads} on {cores} cores", "note", advice)
     else:
         yield Finding("threads", f"{threads} on {cores} cores")
     units = ("avx512_bf16", "amx_tile")
