@@ -99,6 +99,10 @@ def run(minutes: float, folder: Path) -> dict[str, Any]:
             kills[name] += hit
             chains[name] += 1
             shutil.rmtree(folder / "now", ignore_errors=True)
+            if not failures or not failures[-1].startswith(f"{name}:"):
+                (folder / "now.log").unlink(missing_ok=True)
+            elif (folder / "now.log").exists():
+                (folder / "now.log").rename(folder / f"failure-{len(failures)}.log")
             if len(failures) > 20:
                 break
             print(f"  {sum(kills.values())} kills, {name}: {hit}", flush=True)

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from mlcpc import loop, ranks
+from mlcpc.__main__ import leave
 from mlcpc.classify import Training
 from mlcpc.cli import main
 from mlcpc.config import InputError, flags
@@ -30,8 +31,6 @@ __all__ = ["TINY", "command"]
 
 EVERY = 0.03
 """seconds between checkpoints"""
-PATIENCE = timedelta(seconds=20)
-"""of a rank with the others, instead of ten minutes"""
 TINY: dict[str, Any] = {"data": "digits", "epochs": 2, "batch": 32, "limit": 96}
 TEACHER = Training("resnet8", **TINY)
 STUDENT = Distillation("resnet8", "resnet8", "ml_cpc", "10:0.1", **TINY, negatives=40)
@@ -64,7 +63,8 @@ def _faults() -> None:
 
 
 def _often() -> None:
-    ranks._PATIENCE = PATIENCE
+    if "PATIENCE" in os.environ:
+        ranks._PATIENCE = timedelta(seconds=float(os.environ["PATIENCE"]))
     original: Any = loop._Run.__init__
 
     def init(self: Any, learner: Any, data: Any, plan: Any, *more: Any) -> None:
@@ -91,4 +91,4 @@ def _two(runs: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(command(sys.argv[1:]))
+    leave(command(sys.argv[1:]))

@@ -17,7 +17,10 @@ from pathlib import Path
 
 from reliability.record import ROOT
 
-__all__ = ["Started", "alive", "descendants", "end", "spawn", "start"]
+__all__ = ["PATIENCE", "Started", "alive", "descendants", "end", "spawn", "start"]
+
+PATIENCE = 20.0
+"""seconds of a forked rank with the others, instead of ten minutes"""
 
 
 @dataclass
@@ -100,7 +103,7 @@ def _child(
         for stream in (1, 2):
             os.dup2(out, stream)
         os.chdir(folder)
-        os.environ.update({"PYTHONPATH": str(ROOT), **environment})
+        os.environ.update({"PYTHONPATH": str(ROOT), "PATIENCE": f"{PATIENCE:g}", **environment})
         if world > 1:
             os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world))
             os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))

@@ -14,8 +14,7 @@ from mlcpc.config import InputError
 from mlcpc.data.download import download
 from mlcpc.sweep import Job, schedule, sweep
 from reliability.crash import SUBJECTS, Campaign, fingerprint
-from reliability.often import PATIENCE
-from reliability.processes import Started, alive, descendants, spawn, start
+from reliability.processes import PATIENCE, Started, alive, descendants, spawn, start
 from reliability.server import CONTENT, MD5
 
 __all__ = ["SCENES", "SkippedError", "refused"]
@@ -164,7 +163,7 @@ def rank_hangs(campaign: Campaign, folder: Path) -> None:
     os.kill(hung, signal.SIGSTOP)
     other = Started(started.log, {process: rank for process, rank in started.ranks.items() if rank == 0})
     try:
-        refused(other, "has not answered", 1, PATIENCE.total_seconds() + BOUND)
+        refused(other, "has not answered", 1, PATIENCE + BOUND)
     finally:
         os.kill(hung, signal.SIGKILL)
         os.waitpid(hung, 0)

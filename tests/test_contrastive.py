@@ -385,7 +385,8 @@ def test_autocast_and_compile() -> None:
     assert mixed.dtype == torch.float32
     assert mixed.item() == pytest.approx(plain.item(), rel=2e-2)
     assert net.weight.grad.isfinite().all()
-    compiled = torch.compile(lambda a, b: loss(net(a), net(b)), backend="aot_eager", fullgraph=True)
+    whole = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 10)  # older compilers break at backward by hand
+    compiled = torch.compile(lambda a, b: loss(net(a), net(b)), backend="aot_eager", fullgraph=whole)
     torch.testing.assert_close(compiled(x, y), plain)
     torch.testing.assert_close(torch.autograd.grad(compiled(x, y), net.weight), torch.autograd.grad(plain, net.weight))
 

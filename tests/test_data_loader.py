@@ -108,7 +108,7 @@ def test_arguments_that_are_wrong(images: Images, root: Path) -> None:
     for arguments, says in (
         ({"views": 0}, "views is 0"),
         ({"workers": -1}, "workers -1"),
-        ({"broken": "ignore"}, "skip or error"),
+        ({"broken": "ignore"}, "skip, error"),
     ):
         with pytest.raises(InputError, match=says):
             Loader(images, CROP, **arguments)

@@ -437,9 +437,9 @@ def test_features_by_method_by_call_and_past_a_stack_of_layers() -> None:
 
 
 BAD = {
-    "method": (lambda: Settings(method="byol"), "write moco or simclr"),
+    "method": (lambda: Settings(method="byol"), "write one of moco, simclr"),
     "objective": (lambda: Settings(objective="smile"), "'smile'"),
-    "alpha_per": (lambda: Settings(alpha_per="hour"), "write epoch or step"),
+    "alpha_per": (lambda: Settings(alpha_per="hour"), "write one of epoch, step"),
     "temperature": (lambda: Settings(temperature=0.0), "temperature is 0.0"),
     "momentum": (lambda: Settings(momentum=1.5), "momentum is 1.5"),
     "symmetric simclr": (lambda: Settings(method="simclr", symmetric=True), "leave it out"),

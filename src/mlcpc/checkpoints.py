@@ -32,16 +32,13 @@ def save(path: Path, tree: Any) -> None:
     ...     load(Path(folder) / "x")
     {'w': tensor([1., 1.]), 'step': 3}
     """
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
+    from safetensors import torch as safetensors
 
     tensors: dict[str, Tensor] = {}
     text = json.dumps(_encode(tree, tensors))
+    content = safetensors.save(tensors, {"tree": text, "crc32": str(_checksum(text, tensors))})
     with replacing(path) as temporary:
-        try:
-            save_file(tensors, temporary, {"tree": text, "crc32": str(_checksum(text, tensors))})
-        except SafetensorError as error:  # a full disk, mostly
-            raise OSError(f"{path} cannot be written: {error}") from error
+        temporary.write_bytes(content)  # safetensors' own writer leaves a file that only we may read
 
 
 def load(path: Path, device: torch.device | str = "cpu") -> Any:

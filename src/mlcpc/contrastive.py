@@ -329,16 +329,18 @@ class ContrastiveLoss(nn.Module):
 
         `temperature` overrides the module's own, for models that learn it themselves.
         """
+        own: float | Tensor = self.fixed_temperature
         if self.log_scale is not None:
             with torch.no_grad():  # the parameter itself: clamping its value alone would leave it no gradient to return
                 self.log_scale.clamp_(0, math.log(100))
+            own = torch.exp(-self.log_scale)  # not clamped again: since torch 2.15 that has no gradient at the ends
         return contrastive_loss(
             queries,
             keys,
             negatives,
             objective=self.objective,
             alpha=self.current_alpha(),
-            temperature=self.temperature if temperature is None else temperature,
+            temperature=own if temperature is None else temperature,
             labels=labels,
             ids=ids,
             negative_ids=negative_ids,

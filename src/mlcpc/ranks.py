@@ -56,6 +56,9 @@ class Ranks:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self.size > 1:
+            with self._in_words():
+                if error is None:
+                    dist.barrier()  # the first rank holds what the others still ask
             dist.destroy_process_group()
             with self._in_words():
                 if error is not None:

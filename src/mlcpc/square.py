@@ -64,7 +64,8 @@ def _wide(
     if joint:
         diagonal.mul_(math.exp(-log_odds))
         total = e.sum()
-        loss = (total.log() - pos.mean()).add_(log_odds - math.log(n)).clamp_min_(0)
+        # The last step not in place: torch 2.11 compiles that to a gradient of zero.
+        loss = (total.log() - pos.mean()).add_(log_odds - math.log(n)).clamp_min(0)
         diagonal.sub_(total / n)
         weight = scale / total
         return loss, [(e @ k).mul_(weight), (e.T @ q).mul_(weight)]
@@ -91,7 +92,7 @@ def _narrow(
     if joint:
         own = (pos - log_odds).exp_()
         total = own.sum() + rows.sum()
-        loss = (total.log() - pos.mean()).add_(log_odds - math.log(n)).clamp_min_(0)
+        loss = (total.log() - pos.mean()).add_(log_odds - math.log(n)).clamp_min(0)
         weight = scale / total
         g = own.mul_(weight).sub_(scale / n)[:, None]
     else:
