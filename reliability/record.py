@@ -57,7 +57,7 @@ def machine() -> dict[str, Any]:
     return {
         "cores": os.cpu_count(),
         "processor": platform.machine(),
-        "system": f"{platform.system()} {platform.release()}",
+        "system": platform.system(),
         "python": sys.version.split()[0],
         "torch": torch.__version__,
         "mlcpc": mlcpc.__version__,
