@@ -5,10 +5,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mlcpc.runs import replacing
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["INK", "TRUTH", "figure", "save", "shades", "style"]
+__all__ = ["INK", "TRUTH", "figure", "save", "shades", "style", "write"]
 
 INK = "#24292f"
 TRUTH = "#111111"
@@ -60,8 +62,13 @@ def shades(objective: str, count: int) -> list[Any]:
 
 def save(figure: "Figure", folder: Path, name: str) -> list[Path]:
     """`name`.svg and `name`.png."""
-    folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{name}.svg", folder / f"{name}.png"]
-    figure.savefig(paths[0], metadata={"Date": None}, dpi=72)  # of rasterised curves; the rest are vectors
-    figure.savefig(paths[1], dpi=160)
+    write(figure, paths[0], metadata={"Date": None}, dpi=72)  # of rasterised curves; the rest are vectors
+    write(figure, paths[1], dpi=160)
     return paths
+
+
+def write(figure: "Figure", path: Path, **how: Any) -> None:
+    """The picture, whole or not at all; its kind by its ending."""
+    with replacing(path) as temporary:
+        figure.savefig(temporary, format=path.suffix[1:].lower() or "png", **how)

@@ -6,6 +6,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from mlcpc.runs import replacing
+
 __all__ = ["contact_sheet", "sheet"]
 
 _GAP = 2  # pixels of white between pictures
@@ -26,8 +28,9 @@ def sheet(rows: Sequence[Sequence[Tensor]], path: str | Path, scale: int = 4, ga
             large = one.resize((one.width * scale, one.height * scale), Image.Resampling.NEAREST)
             page.paste(large, (_GAP + j * width + (gap if j else 0), _GAP + i * height))
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    page.save(path)
+    kind = Image.registered_extensions().get(path.suffix.lower(), "PNG")
+    with replacing(path) as temporary:
+        page.save(temporary, format=kind)
     return path
 
 

@@ -151,5 +151,4 @@ def _scatter(points: torch.Tensor, labels: torch.Tensor, classes: tuple[str, ...
             legend = panel.legend(loc="center left", bbox_to_anchor=(1, 0.5), markerscale=2.5, fontsize=9)
             for text in legend.get_texts():
                 text.set_parse_math(False)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=150)
+        plots.write(figure, path, dpi=150)

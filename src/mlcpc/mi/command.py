@@ -23,6 +23,7 @@ from mlcpc.mi.estimator import estimate_mi
 from mlcpc.mi.files import choose, read_columns
 from mlcpc.mi.intake import MAX_ROWS, pair, sampled
 from mlcpc.mi.methods import method_named
+from mlcpc.runs import replacing, write_text
 
 __all__ = ["Pairwise", "check_plot", "measure", "pairwise", "save_plot"]
 
@@ -72,8 +73,9 @@ def check_plot(path: Path) -> None:
 def save_plot(result: Estimate, path: Path) -> None:
     """By its ending: svg, png or pdf."""
     check_plot(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    result.plot().savefig(path)
+    from mlcpc.plots import write
+
+    write(result.plot(), path)
 
 
 @dataclass(frozen=True)
@@ -92,17 +94,17 @@ class Pairwise:
         """mi_matrix.csv, .json and .svg."""
         from matplotlib.figure import Figure
 
-        from mlcpc.plots import style
+        from mlcpc.plots import style, write
 
         folder.mkdir(parents=True, exist_ok=True)
         paths = [folder / f"mi_matrix.{ending}" for ending in ("csv", "json", "svg")]
-        with paths[0].open("w", newline="") as file:
+        with replacing(paths[0]) as temporary, temporary.open("w", newline="") as file:
             writer = csv.writer(file)
             writer.writerow(["x", "y", "lower_bound", "se", "ci_low", "point", "unit"])
             for (a, b), r in self.results.items():
                 writer.writerow([a, b, *(f"{v:.4f}" for v in (r.lower_bound, r.se, r.ci_low, r.point)), r.unit])
         plain = [{"x": a, "y": b} | r.to_dict() for (a, b), r in self.results.items()]
-        paths[1].write_text(json.dumps(plain, indent=1) + "\n")
+        write_text(paths[1], json.dumps(plain, indent=1) + "\n")
         with style():
             size = 2 + 0.5 * len(self.names)
             figure = Figure(figsize=(size + 1, size))
@@ -112,7 +114,7 @@ class Pairwise:
             axes.set_yticks(range(len(self.names)), self.names, parse_math=False)
             axes.grid(visible=False)
             figure.colorbar(image, label=f"lower bound, {next(iter(self.results.values())).unit}")
-            figure.savefig(paths[2], metadata={"Date": None})
+            write(figure, paths[2], metadata={"Date": None})
         return paths
 
 
