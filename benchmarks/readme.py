@@ -4,12 +4,11 @@ A mark is an HTML comment, so that nobody sees it: <!-- numbers:NAME -->…<!-- 
 written here, everything else by people; `tests/test_docs.py` fails where the two differ from results/.
 """
 
-import csv
 import re
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.tables import TABLES
+from benchmarks.tables import TABLES, results
 from mlcpc.reproduce import TARGETS, reproduce
 from mlcpc.reproduce.claims import claims, summary
 
@@ -19,20 +18,15 @@ ROOT = Path(__file__).parent.parent
 MARK = re.compile(r"(<!-- numbers:([\w-]+) -->)(.*?)(<!-- /numbers -->)", re.DOTALL)
 
 
-def table(path: str) -> list[dict[str, str]]:
-    """The rows of a file below results/."""
-    return list(csv.DictReader((ROOT / "results" / path).read_text(encoding="utf-8").splitlines()))
-
-
 def loss() -> str:
     """Time and memory of the loss at n = 8192, against the others'."""
     case = ("in-batch", "8192", "128", "float32")
     times = {
         row["way"]: float(row["ratio"])
-        for row in table("bench/loss.csv")
+        for row in results("bench/loss.csv")
         if (row["case"], row["n"], row["d"], row["dtype"]) == case
     }
-    memory = {row["way"]: float(row["extra_mb"]) for row in table("bench/loss_memory.csv") if row["n"] == "8192"}
+    memory = {row["way"]: float(row["extra_mb"]) for row in results("bench/loss_memory.csv") if row["n"] == "8192"}
     lines = [
         "| in-batch negatives, n = 8192, d = 128, float32, one CPU thread | time, × the matrix products alone "
         "| memory beyond the inputs |",
@@ -44,15 +38,15 @@ def loss() -> str:
 
 def distillation() -> str:
     """Table 1 at quick scale."""
-    ours = {row["method"]: float(row["ours"]) for row in table("table1/quick/table1.csv")}
+    ours = {row["method"]: float(row["ours"]) for row in results("table1/quick/table1.csv")}
     others = ", ".join(f"{name} {ours[name]:.2f}" for name in ("CRD", "J_0.05", "KD", "L_0.1"))
     return f"plain student {ours['student']:.2f} %, {others}"
 
 
 def pretraining() -> str:
     """Table 3 at quick scale, with and without the published division of the loss by α, and its control."""
-    rows = {(row["objective"], row["divided_by_alpha"]): row for row in table("table3/quick/table3.csv")}
-    control = {row["objective"]: row for row in table("table3/controls.csv") if row["rate"] == "0.3"}
+    rows = {(row["objective"], row["divided_by_alpha"]): row for row in results("table3/quick/table3.csv")}
+    control = {row["objective"]: row for row in results("table3/controls.csv") if row["rate"] == "0.3"}
 
     def number(mean: str, sd: str) -> str:
         return f"{float(mean):.1f} ± {float(sd):.1f}"

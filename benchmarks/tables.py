@@ -13,10 +13,14 @@ ROOT = Path(__file__).parent.parent
 Row = dict[str, str]
 
 
+def results(path: str) -> list[Row]:
+    """The rows of a file below results/."""
+    return list(csv.DictReader((ROOT / "results" / path).read_text(encoding="utf-8").splitlines()))
+
+
 def rows(name: str, **wanted: str) -> list[Row]:
     """Of results/bench/<name>.csv, those with these values."""
-    text = (ROOT / "results" / "bench" / f"{name}.csv").read_text()
-    return [row for row in csv.DictReader(text.splitlines()) if wanted.items() <= row.items()]
+    return [row for row in results(f"bench/{name}.csv") if wanted.items() <= row.items()]
 
 
 def table(head: list[str], body: list[list[str]]) -> str:

@@ -78,11 +78,16 @@ SUBJECTS = {
 }
 
 
-def run(minutes: float, folder: Path) -> dict[str, Any]:
-    """Until there have been KILLS kills, or the time is over; each subject at least once."""
+def warm() -> None:
+    """Import in this process what those that are forked from it would import again."""
     for name in WARM:
         importlib.import_module(name)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def run(minutes: float, folder: Path) -> dict[str, Any]:
+    """Until there have been KILLS kills, or the time is over; each subject at least once."""
+    warm()
     deadline, chance = Deadline(minutes), random.Random(0)
     kills: Counter[str] = Counter()
     chains: Counter[str] = Counter()

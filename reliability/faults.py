@@ -4,8 +4,6 @@ Every scene ends in one clear line and a folder that can be gone on with; and wh
 undisturbed command makes. Scenes that need a file system of their own are skipped where none may be mounted.
 """
 
-import importlib
-import os
 import random
 import shutil
 import time
@@ -13,7 +11,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from reliability.crash import WARM, Campaign
+from reliability.crash import Campaign, warm
 from reliability.record import Deadline
 from reliability.scenes import SCENES, SkippedError
 from reliability.server import Server
@@ -23,9 +21,7 @@ __all__ = ["run"]
 
 def run(minutes: float, folder: Path) -> dict[str, Any]:
     """Every scene, again and again while there is time."""
-    for name in WARM:
-        importlib.import_module(name)
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    warm()
     deadline, chance = Deadline(minutes), random.Random(0)
     played: Counter[str] = Counter()
     slowest: dict[str, float] = {}

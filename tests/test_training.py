@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from mlcpc import checkpoints, data, loop, models
-from mlcpc.classify import WEIGHTS, Training, accuracy, load_network, train
+from mlcpc.classify import WEIGHTS, Training, accuracy, data_of, load_network, train
 from mlcpc.cli import main
 from mlcpc.config import InputError
 from mlcpc.data import Batch
@@ -366,3 +366,10 @@ def test_a_loss_divided_by_a_falling_alpha_is_no_divergence(tmp_path: Path) -> N
 def test_more_bad_input(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(*words) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"data": 3}', '{"data": "cifar10"'])
+def test_a_damaged_config_is_one_line(content: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(InputError, match="no run that was trained on images"):
+        data_of(tmp_path)

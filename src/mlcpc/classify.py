@@ -20,7 +20,7 @@ from mlcpc.loop import Show, fit
 from mlcpc.plan import Plan, Progress, milestones
 from mlcpc.ranks import Ranks
 from mlcpc.replay import Replay
-from mlcpc.runs import Place, run_folder, run_once
+from mlcpc.runs import Place, read_json, run_folder, run_once
 
 __all__ = [
     "WEIGHTS",
@@ -29,6 +29,7 @@ __all__ = [
     "Training",
     "accuracy",
     "curve",
+    "data_of",
     "load_network",
     "loaders",
     "places",
@@ -234,6 +235,15 @@ def save_network(path: Path, net: nn.Module, network: str, classes: tuple[str, .
     """Weights with the name that builds what they fit into."""
     known = {"network": network, "classes": list(classes), "size": size, "state": net.state_dict()}
     checkpoints.save(path, known)
+
+
+def data_of(run: Path) -> str:
+    """The data set that a run was made with."""
+    stored = read_json(run / "config.json")
+    name = stored.get("data") if isinstance(stored, dict) else None
+    if not name or not isinstance(name, str):
+        raise InputError(f"{run} is no run that was trained on images: give a folder below runs/pretrain or runs/train")
+    return name
 
 
 def load_network(path: Path) -> Trained:

@@ -21,6 +21,8 @@ __all__ = [
     "alone",
     "clear_unfinished",
     "parse_json",
+    "read_json",
+    "read_result",
     "replacing",
     "run_folder",
     "run_once",
@@ -64,7 +66,7 @@ def run_once(
     if done.exists():
         if first:
             _drop_checkpoints(folder)
-        return _load(done)
+        return read_result(done)
     if not first:
         return compute(config)
     folder.mkdir(parents=True, exist_ok=True)
@@ -103,7 +105,8 @@ def alone(lock: Path, refusal: str = "") -> Iterator[None]:
         yield
 
 
-def _load(path: Path) -> dict[str, Any]:
+def read_result(path: Path) -> dict[str, Any]:
+    """A finished run's result.json."""
     stored = parse_json(path.read_bytes())
     if not isinstance(stored, dict) or not {"config", "seconds", "environment"} <= stored.keys():
         raise InputError(f"{path} is not a finished run's result: delete the file to compute it again")
@@ -115,6 +118,14 @@ def parse_json(text: bytes) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
+        return None
+
+
+def read_json(path: Path) -> Any:
+    """What the file says; None where it is not there, cannot be read, or is damaged."""
+    try:
+        return parse_json(path.read_bytes())
+    except OSError:
         return None
 
 

@@ -1,6 +1,5 @@
 """`mlcpc show …`: pictures to look at, of augmentation and of what an encoder has learnt."""
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,7 @@ import torch
 import tyro
 
 from mlcpc import augment, data, draws
-from mlcpc.classify import WEIGHTS, in_memory, load_network, statistics
+from mlcpc.classify import WEIGHTS, data_of, in_memory, load_network, statistics
 from mlcpc.commands.shown import known, refusals
 from mlcpc.config import InputError
 from mlcpc.pretrain.knn import neighbours
@@ -112,10 +111,7 @@ class ShowMap:
 
 def _part(run: Path, place: Place, train: bool) -> data.Images:
     """Of the data set that a run was made with."""
-    path = run / "config.json"
-    name = json.loads(path.read_text()).get("data") if path.exists() else None
-    if not name:
-        raise InputError(f"{run} is no run that was trained on images: give a folder below runs/pretrain or runs/train")
+    name = data_of(run)
     size = load_network(run / WEIGHTS).size if (run / WEIGHTS).exists() else 32
     return in_memory(data.load(name, place.data_dir, train), size)
 
@@ -134,12 +130,11 @@ def _plane(features: torch.Tensor, seed: int) -> tuple[torch.Tensor, str]:
 
 def _scatter(points: torch.Tensor, labels: torch.Tensor, classes: tuple[str, ...], title: str, path: Path) -> None:
     import matplotlib as mpl
-    from matplotlib.figure import Figure
 
     from mlcpc import plots
 
     with plots.style():
-        figure = Figure(figsize=(8, 6.4))
+        figure = plots.figure(8, 6.4)
         panel = figure.subplots()
         colours = mpl.colormaps["tab10" if len(classes) <= 10 else "turbo"].resampled(max(10, len(classes)))
         for i, name in enumerate(classes):

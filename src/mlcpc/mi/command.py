@@ -92,9 +92,7 @@ class Pairwise:
 
     def save(self, folder: Path) -> list[Path]:
         """mi_matrix.csv, .json and .svg."""
-        from matplotlib.figure import Figure
-
-        from mlcpc.plots import style, write
+        from mlcpc import plots
 
         folder.mkdir(parents=True, exist_ok=True)
         paths = [folder / f"mi_matrix.{ending}" for ending in ("csv", "json", "svg")]
@@ -105,16 +103,16 @@ class Pairwise:
                 writer.writerow([a, b, *(f"{v:.4f}" for v in (r.lower_bound, r.se, r.ci_low, r.point)), r.unit])
         plain = [{"x": a, "y": b} | r.to_dict() for (a, b), r in self.results.items()]
         write_text(paths[1], json.dumps(plain, indent=1) + "\n")
-        with style():
+        with plots.style():
             size = 2 + 0.5 * len(self.names)
-            figure = Figure(figsize=(size + 1, size))
+            figure = plots.figure(size + 1, size)
             axes = figure.subplots()
             image = axes.imshow(self.matrix(), cmap="Blues", vmin=0)
             axes.set_xticks(range(len(self.names)), self.names, rotation=45, ha="right", parse_math=False)
             axes.set_yticks(range(len(self.names)), self.names, parse_math=False)
             axes.grid(visible=False)
             figure.colorbar(image, label=f"lower bound, {next(iter(self.results.values())).unit}")
-            write(figure, paths[2], metadata={"Date": None})
+            plots.write(figure, paths[2], metadata={"Date": None})
         return paths
 
 

@@ -101,13 +101,12 @@ class Estimate:
 
     def plot(self) -> "Figure":
         """The bound with its one-sided interval, the point estimate, the baselines, and the ceiling."""
-        from matplotlib.figure import Figure
+        from mlcpc import plots
+        from mlcpc.plots import INK, shades
 
-        from mlcpc.plots import INK, shades, style
-
-        with style():
+        with plots.style():
             rows = [("lower bound", self.lower_bound), ("point (no bound)", self.point), *self.baselines.items()]
-            figure = Figure(figsize=(6, 1.2 + 0.45 * len(rows)))
+            figure = plots.figure(6, 1.2 + 0.45 * len(rows))
             axes = figure.subplots()
             colours = [shades("ml_cpc", 2)[1], shades("ml_cpc", 2)[0], *["#b8bec6"] * len(self.baselines)]
             axes.barh([name for name, _ in rows], [value for _, value in rows], color=colours, height=0.6)

@@ -1,6 +1,5 @@
 """Whole runs: pretraining an encoder, probing what it learnt, and its features of a data set."""
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,18 @@ import torch
 from torch import Tensor
 
 from mlcpc import augment, data, models
-from mlcpc.classify import WEIGHTS, Trained, curve, limited, load_network, loaders, save_network, statistics, triple
+from mlcpc.classify import (
+    WEIGHTS,
+    Trained,
+    curve,
+    data_of,
+    limited,
+    load_network,
+    loaders,
+    save_network,
+    statistics,
+    triple,
+)
 from mlcpc.config import InputError
 from mlcpc.data import Images, Loader
 from mlcpc.loop import Show, fit
@@ -103,8 +113,7 @@ class Probing:
         if self.network:
             object.__setattr__(self, "network", models.canonical(self.network))
         if not self.data:
-            known = Path(self.run, "config.json")
-            own = json.loads(known.read_text())["data"] if self.run and known.exists() else "cifar10"
+            own = data_of(Path(self.run)) if self.run and Path(self.run, "config.json").exists() else "cifar10"
             object.__setattr__(self, "data", own)
 
     @property
@@ -190,8 +199,7 @@ def features_of(
     """(N, d) features by a run's encoder and (N,) labels, normalised as that run's images were."""
     encoder, _, _, trained_on = encoder_of(Probing(run=str(run)))
     encoder = models.placed(encoder, device)
-    name = json.loads((run / "config.json").read_text())["data"]
-    mean, std = map(triple, data.STATISTICS.get(name, data.STATISTICS["imagenet"]))
+    mean, std = map(triple, data.STATISTICS.get(data_of(run), data.STATISTICS["imagenet"]))
     if isinstance(source, Images):
         view = augment.plain(mean, std)
     else:

@@ -14,6 +14,7 @@ import mlcpc
 from mlcpc.config import InputError
 from mlcpc.report.scales import number
 from mlcpc.reproduce import TARGETS
+from mlcpc.runs import parse_json
 
 __all__ = ["Evidence", "Found", "Run", "Sheet", "Unusable", "find", "read_evidence", "read_run"]
 
@@ -245,10 +246,7 @@ def _lines(path: Path) -> tuple[tuple[dict[str, Any], ...], list[str]]:
             for i, line in enumerate(file):
                 if i == _MOST_LINES:
                     return tuple(rows), [f"metrics.jsonl has more than {_MOST_LINES:,} lines; the rest is not shown."]
-                try:
-                    row = json.loads(line)
-                except (ValueError, RecursionError):
-                    row = None
+                row = parse_json(line.encode())
                 last_bad = not isinstance(row, dict)
                 if isinstance(row, dict):
                     rows.append(row)

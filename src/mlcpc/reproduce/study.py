@@ -1,13 +1,12 @@
 """A table's runs as jobs, each the command that a person would type, and their results read back."""
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from mlcpc.config import flags
-from mlcpc.runs import Place, run_folder
+from mlcpc.runs import Place, read_result, run_folder
 from mlcpc.sweep import Job
 
 __all__ = ["job", "machine", "results"]
@@ -29,7 +28,7 @@ def results(runs: Mapping[Key, Any], section: Callable[[Any], str], root: Path) 
     for key, config in runs.items():
         path = run_folder(config, section(config), root) / "result.json"
         if path.exists():
-            found[key] = json.loads(path.read_text())
+            found[key] = read_result(path)
     return found
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mlcpc.config import InputError
-from mlcpc.runs import parse_json
+from mlcpc.runs import parse_json, read_json
 
 __all__ = ["Job", "State", "check", "last_line", "look"]
 
@@ -118,8 +118,5 @@ def _newest_row(path: Path) -> Any:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    try:
-        content = parse_json(path.read_bytes())
-    except OSError:
-        return {}
+    content = read_json(path)
     return content if isinstance(content, dict) else {}

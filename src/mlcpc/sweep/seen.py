@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mlcpc.runs import parse_json
+from mlcpc.runs import parse_json, read_json
 from mlcpc.sweep.jobs import last_line
 
 __all__ = ["Glance", "Seen", "held_locks"]
@@ -78,7 +78,7 @@ class Glance:
         return Seen(folder, status, epoch, epochs, numbers, age, message)
 
     def _finished(self, folder: Path) -> Seen:
-        content = self._once(folder / "result.json", _read)
+        content = self._once(folder / "result.json", read_json)
         if not isinstance(content, dict) or "config" not in content:
             return Seen(folder, "failed", message="result.json is not a finished run's: delete it to compute it again")
         _, numbers = self._once(folder / "metrics.jsonl", _newest) or (None, {})
@@ -175,15 +175,8 @@ def _failure(path: Path) -> str:
     return line.removeprefix("mlcpc: ") if FAILED.match(line) and not STOPPED.match(line) else ""
 
 
-def _read(path: Path) -> Any:
-    try:
-        return parse_json(path.read_bytes())
-    except OSError:
-        return None
-
-
 def _epochs(path: Path) -> int | None:
-    return _epochs_of(_read(path))
+    return _epochs_of(read_json(path))
 
 
 def _epochs_of(config: Any) -> int | None:
